@@ -1,0 +1,59 @@
+/* Files that appear whole or not at all, and files read without surprises. Every byte TabFT reads from or writes to
+ * a path goes through here; fault points for tests sit here too. Nothing here knows a format. */
+#ifndef TABFT_FILE_FILE_H
+#define TABFT_FILE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/failure.h"
+
+/* ---- writing ---- */
+struct file_writer;
+
+/* Opens a hidden temporary file (".NAME.<host>.<pid>.<random>.tmp", mode 0666 under the umask, O_EXCL|O_NOFOLLOW) in the
+ * folder of `path`; "-" writes to stdout (refused when that is a terminal and `binary`). An existing target is refused now
+ * and again at close unless `force`. `expected_size` > 0 preallocates. */
+int file_writer_open(struct file_writer **out, const char *path, bool force, bool binary, uint64_t expected_size,
+                     struct tabft_failure *f) TABFT_MUST_CHECK;
+int file_writer_put(struct file_writer *w, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
+uint64_t file_writer_position(const struct file_writer *w);
+/* Rewrites bytes already put (safetensors headers, indexes). Not for "-". */
+int file_writer_put_at(struct file_writer *w, uint64_t offset, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* fsync, checked close, renameat2(RENAME_NOREPLACE) (falls back to link+unlink; rename under force), fsync of the folder.
+ * Frees w in every case; on failure nothing is left under the final or the temporary name. */
+int file_writer_close(struct file_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The error path: removes the temporary file, frees w. NULL is fine. */
+void file_writer_abandon(struct file_writer *w);
+
+/* ---- reading at positions (pread, never mmap) ---- */
+struct file_reader;
+int file_reader_open(struct file_reader **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK; /* regular files only */
+uint64_t file_reader_size(const struct file_reader *r); /* size at open */
+const char *file_reader_path(const struct file_reader *r);
+/* Exactly `size` bytes or a failure that names bytes found and needed. Thread safe. */
+int file_reader_get(const struct file_reader *r, uint64_t offset, void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Fails (TABFT_INPUT) if size, mtime or inode changed since open: never a mix of two states. Call it before results are published. */
+int file_reader_unchanged(const struct file_reader *r, struct tabft_failure *f) TABFT_MUST_CHECK;
+void file_reader_close(struct file_reader *r); /* NULL is fine */
+
+/* ---- reading a stream: a path, "-" for stdin ---- */
+struct file_stream;
+int file_stream_open(struct file_stream **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Up to `size` bytes into data, *got 0 only at the end. EINTR and short reads do not show. */
+int file_stream_read(struct file_stream *s, void *data, size_t size, size_t *got, struct tabft_failure *f) TABFT_MUST_CHECK;
+void file_stream_close(struct file_stream *s);
+
+/* A whole small file (at most `limit` bytes) into *out (caller frees). */
+int file_read_all(const char *path, size_t limit, void **out, size_t *size, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* A whole small file written by the rules of file_writer. */
+int file_write_all(const char *path, bool force, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* To be called first in every main: ignores SIGXFSZ (EFBIG is then handled like ENOSPC), removes temporary files on
+ * SIGINT/SIGTERM/SIGHUP and re-raises, leaves ignored signals ignored. */
+void file_signals_install(void);
+/* To be called last: flushes and closes stdout, so that a full disk is seen. */
+int file_stdout_close(struct tabft_failure *f) TABFT_MUST_CHECK;
+
+#endif

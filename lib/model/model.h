@@ -1,0 +1,77 @@
+/* The architectures behind one face: what train and eval call. Each architecture is one file here that records operations
+ * on a tape (tensor/); this header owns parameters as one flat float32 vector, and the memory of a run. */
+#ifndef TABFT_MODEL_MODEL_H
+#define TABFT_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/failure.h"
+#include "ckpt/ckpt.h"
+
+struct threads;
+struct model;
+
+enum model_task { MODEL_CLASSIFICATION = 1, MODEL_REGRESSION = 2 };
+enum model_recompute { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_BLOCK };
+
+struct model_parameter {
+    const char *name; /* as in the checkpoint */
+    int rank;
+    size_t shape[4];
+    size_t offset, count; /* in the flat vector, in elements */
+};
+
+/* Reads architecture and config from the metadata, checks every tensor's name and shape, copies the weights.
+ * Errors: TABFT_INPUT naming the tensor or key. `c` may be closed afterwards. */
+int model_open(struct model **out, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Random weights of an architecture by name and JSON config (NULL = published size), by `seed`. */
+int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Writes weights (flat vector `values`) with the metadata it was opened with. */
+int model_write(const struct model *m, const float *values, const char *path, bool force, struct tabft_failure *f) TABFT_MUST_CHECK;
+void model_close(struct model *m);
+
+const char *model_architecture(const struct model *m);      /* "tabpfn_v2_6" */
+const char *model_inference_config(const struct model *m);  /* JSON text or NULL */
+enum model_task model_task(const struct model *m);
+size_t model_outputs(const struct model *m);                /* classes of the head, or buckets */
+size_t model_parameters(const struct model *m);             /* floats in the flat vector */
+size_t model_parameter_count(const struct model *m);        /* tensors */
+const struct model_parameter *model_parameter_at(const struct model *m, size_t i);
+const float *model_values(const struct model *m);           /* the weights it was opened with, [model_parameters] */
+
+/* ---- one forward/backward at a time ---- */
+struct model_shape { size_t n_context, n_query, n_columns; }; /* as the network is called; n_columns before grouping */
+
+/* One call of the network. All pointers are the caller's. */
+struct model_input {
+    struct model_shape shape;
+    const float *x;         /* [n_context + n_query][n_columns] row-major, NaN = missing */
+    const float *y_context; /* [n_context]: class code (permuted) or standardised target */
+};
+/* Classification target for the loss. */
+struct model_target {
+    const int32_t *y_query;           /* [n_query] label codes, not permuted */
+    const int32_t *class_permutation; /* [n_classes] or NULL: z'[c] = z[perm[c]] */
+    size_t n_classes;
+    double scale;                     /* the loss and its gradient are multiplied by it (1 / number of items) */
+};
+
+/* Exact peak bytes of a run for a shape, by kind; what model_run_open allocates, in one piece, is `total`. */
+struct model_plan { size_t weights, gradients, activations, scratch, total; };
+int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward, int n_threads,
+               struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+struct model_run; /* the memory and threads for calls up to a planned size */
+int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest, enum model_recompute recompute,
+                   bool backward, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* logits [n_query][model_outputs]; values: flat weights. */
+int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* loss (times scale) and the whole gradient of it into gradient [model_parameters] (overwritten). Errors: TABFT_INPUT when
+ * the loss or a gradient is not finite. */
+int model_gradient(struct model_run *run, const float *values, const struct model_input *input, const struct model_target *target,
+                   double *loss, float *gradient, struct tabft_failure *f) TABFT_MUST_CHECK;
+void model_run_close(struct model_run *run);
+
+#endif

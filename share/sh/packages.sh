@@ -1,0 +1,33 @@
+# shellcheck shell=sh
+# What TabFT is built and tested with on Debian 12, and how to get it. Sourced by jobs/quickstart and tests/run.
+
+TABFT_BUILD_PACKAGES="gcc make autoconf automake pkg-config libc6-dev zlib1g-dev libdeflate-dev libjansson-dev nettle-dev libxxhash-dev libopenblas-dev libpmix-dev libopenmpi-dev openmpi-bin"
+TABFT_TEST_PACKAGES="check git slurm-wlm slurmd slurmctld slurm-client munge shellcheck mandoc strace python3 xz-utils"
+
+# packages_missing NAME...: prints the ones that are not installed.
+packages_missing() {
+    for package_name in "$@"; do
+        case $(dpkg-query -W -f '${Status}' "$package_name" 2>/dev/null) in
+        *'ok installed') ;;
+        *) printf '%s ' "$package_name" ;;
+        esac
+    done
+}
+
+# packages_need NAME...: installs what is missing where root or sudo allows; otherwise names it and fails.
+packages_need() {
+    packages_absent=$(packages_missing "$@")
+    [ -n "$packages_absent" ] || return 0
+    if [ "$(id -u)" = 0 ]; then
+        packages_sudo=
+    elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        packages_sudo=sudo
+    else
+        printf 'These packages are missing; as root, run:\n  apt-get install %s\n' "$packages_absent" >&2
+        return 4
+    fi
+    printf 'Installing %s\n' "$packages_absent" >&2
+    # The words are package names, meant to be split.
+    # shellcheck disable=SC2086
+    $packages_sudo env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get update -qq && exec apt-get install -y -qq --no-install-recommends "$@"' sh $packages_absent >&2
+}
