@@ -1,5 +1,7 @@
 /* What each estimator does to a chunk before the network sees it, and what is done to logits after. A preprocessing
- * step is one file in this room. Everything is float64 and deterministic from the seed; no rank, no thread shows in it. */
+ * step is one file in this room (step_*.c), named by the checkpoint's inference_config; a name or value that is not
+ * implemented is refused, never ignored. Everything is float64 and deterministic from the seed; no rank, no thread
+ * count shows in it. What TabPFN 9.2.0 does is the measure throughout. */
 #ifndef TABFT_ENSEMBLE_ENSEMBLE_H
 #define TABFT_ENSEMBLE_ENSEMBLE_H
 
@@ -9,61 +11,100 @@
 
 #include "base/failure.h"
 
+struct table;
 struct threads;
+
+/* ---- Columns in ---- */
 
 /* Rows of a table as a dense matrix: row-major [n_rows][n_columns], NaN where missing. */
 struct ensemble_columns {
     size_t n_rows, n_columns;
     const double *x;
-    const bool *is_text; /* [n_columns] or NULL: codes of a dictionary rather than numbers */
+    const bool *is_text; /* [n_columns] or NULL where all are numbers. A text cell is its code in the training table's
+                            dictionary (code-point order), ENSEMBLE_UNSEEN for a text that is not in it */
 };
+#define ENSEMBLE_UNSEEN (-1.0)
+
+/* Why a column of a training table is left out: it cannot tell rows apart. Judged once, on the whole training table,
+ * so that a run is the same with and without such columns. A column with gaps and one value is used: its gaps tell. */
+enum ensemble_use { ENSEMBLE_USED = 0, ENSEMBLE_CONSTANT, ENSEMBLE_ALL_MISSING };
+const char *ensemble_use_name(enum ensemble_use use); /* "used", "constant", "all missing" */
+
+/* Judges one column of n_rows values. */
+enum ensemble_use ensemble_column_use(const double *value, size_t n_rows);
+
+/* Judges every column of a loaded training table: use[t->n_columns], and the indices of the used ones in order in
+ * used[t->n_columns], *n_used of them. Errors: TABFT_INPUT when none is left. */
+int ensemble_useful_columns(const struct table *t, enum ensemble_use *use, size_t *used, size_t *n_used,
+                            struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* ---- The estimators of one fit ---- */
 
 enum ensemble_phase {
-    ENSEMBLE_FINETUNING, /* random column subsets, no outlier clipping, no row subsets: spec 1.5.3 */
-    ENSEMBLE_PREDICTION  /* the configured subsets and the 12-sigma soft clip: spec 3.11 */
+    ENSEMBLE_FINETUNING, /* kinds and codes from context and query; random column subsets, no outlier clipping, no row
+                            subsets (spec 1.5.3, 3.4) */
+    ENSEMBLE_PREDICTION  /* kinds and codes from the context alone; the configured subsets and the soft clip (spec 3.11) */
 };
 
 struct ensemble_options {
-    size_t n_estimators;
-    uint32_t seed;
+    size_t n_estimators; /* >= 1 */
+    uint32_t seed;       /* TabPFN's random_state with use_fixed_preprocessing_seed */
     enum ensemble_phase phase;
-    size_t n_classes;
-    const char *architecture;     /* picks the preset where the checkpoint has no inference_config */
-    const char *inference_config; /* JSON text or NULL */
+    size_t n_classes;             /* >= 2, at most the config's MAX_NUMBER_OF_CLASSES */
+    const char *architecture;     /* the checkpoint's architecture_name; picks the preset where there is no inference_config.
+                                     NULL or "tabpfn_v2": v2's preset, any other: v2.5's, as TabPFN does. The metadata's
+                                     JSON text ("tabpfn_v2_6" with its quotes) is taken as well */
+    const char *inference_config; /* the checkpoint's JSON text, or NULL where it has none */
 };
 
-/* The estimators for one fit: cleaned columns, drawn configs, pipeline seeds. */
+/* The estimators for one fit: column kinds and codes, drawn configs, pipeline seeds, column subsets. Immutable. */
 struct ensemble;
 
-/* Cleans the chunk (kinds, codes) on context+query as TabPFN's fine-tuning does (query may be NULL: prediction fits on the
- * context alone), draws configs. Errors: TABFT_INPUT when all columns are constant, too few rows, infinities. */
+/* Prepares the estimators for a context. `y_context` holds class codes in [0, n_classes). `query` belongs to
+ * ENSEMBLE_FINETUNING (kinds and codes are taken from both parts) and is NULL in ENSEMBLE_PREDICTION. The matrices and
+ * labels are borrowed until ensemble_close. Fits nothing yet: cheap next to ensemble_call.
+ * Errors: TABFT_INPUT for infinities, fewer than 2 rows, class codes or counts that cannot be, no column that varies
+ * in the context, and for anything in the inference_config that is unknown or not implemented. */
 int ensemble_open(struct ensemble **out, const struct ensemble_options *options, const struct ensemble_columns *context,
                   const int32_t *y_context, const struct ensemble_columns *query, struct tabft_failure *f) TABFT_MUST_CHECK;
+void ensemble_close(struct ensemble *e); /* NULL is fine */
 
-/* Estimator's call of the network. Freed with ensemble_call_clear. */
+/* One estimator's call of the network: x and y_context are freed with ensemble_call_clear. */
 struct ensemble_call {
     size_t n_context, n_query, n_columns;
-    float *x;                   /* [n_context + n_query][n_columns] */
+    float *x;                   /* [n_context + n_query][n_columns], context first, NaN where missing */
     float *y_context;           /* [n_context] permuted class codes */
-    int32_t *class_permutation; /* [n_classes] */
-    int fingerprint_column;     /* its index in x, -1 without; follows_svd tells whether its bits may differ (spec T23) */
-    bool follows_svd;
+    size_t *context_row;        /* [n_context] which rows of the context, ascending; NULL: all of them in order */
+    int fingerprint_column;     /* its index in x, or -1 */
+    bool follows_svd;           /* the fingerprint hashes SVD columns, so its value may differ from TabPFN's (trap T23) */
 };
-/* Fits estimator's pipeline on the context, applies it to context and query. Thread safe for different estimators. */
-int ensemble_call(const struct ensemble *e, size_t estimator, struct ensemble_call *call, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* The same fitted pipeline on other query rows in blocks (prediction): x gets only the query part [n_rows][n_columns]. */
+
+/* Fits the estimator's pipeline on the context and applies it to context and query. `query` NULL: the one given to
+ * ensemble_open (none there either: n_query is 0). Blocks of many query rows are several calls; each fits anew and gives
+ * the rows it would give in one call. `pool` spreads the columns and may be NULL; calls for different estimators may run
+ * at the same time on different pools. *call need not be initialised; on failure nothing is left to free. */
+int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensemble_columns *query, struct threads *pool,
+                  struct ensemble_call *call, struct tabft_failure *f) TABFT_MUST_CHECK;
 void ensemble_call_clear(struct ensemble_call *call);
 
-/* Number of network columns of each estimator for given sizes, before data is there (an upper bound): for --plan. */
-int ensemble_columns_max(const struct ensemble_options *options, size_t n_columns, size_t n_context, size_t *columns,
-                         struct tabft_failure *f) TABFT_MUST_CHECK;
-
-/* For the skip rule (spec 1.10) and reports. */
+/* [n_classes]: class c goes to the network as ensemble_class_permutation(e, i)[c]. For the skip rule (spec 1.10). */
 const int32_t *ensemble_class_permutation(const struct ensemble *e, size_t estimator);
-void ensemble_close(struct ensemble *e);
+size_t ensemble_count(const struct ensemble *e);
+double ensemble_temperature(const struct ensemble *e); /* softmax temperature of predictions */
 
-/* logits [n_estimators][n_query][n_outputs] -> probabilities [n_query][n_classes]: un-permute, temperature, softmax,
- * mean over estimators, divide by the row sum (spec 4.1). */
+/* ---- Before there is data ---- */
+
+/* Upper bounds for --plan from the options and sizes alone (n_classes may be 0 where it is not known): columns[i] is
+ * the most network columns estimator i can have, and *bytes (may be NULL) the most memory one ensemble_call holds at its peak,
+ * its result included. */
+int ensemble_columns_max(const struct ensemble_options *options, size_t n_columns, size_t n_context, size_t n_query,
+                         size_t *columns, size_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* ---- Logits out ---- */
+
+/* logits [n_estimators][n_query][n_outputs], n_outputs >= n_classes -> probability [n_query][n_classes]: un-permute,
+ * temperature, softmax, mean over estimators, divide by the row sum (spec 4.1). Errors: TABFT_INPUT for a logit that
+ * is not finite. */
 int ensemble_probabilities(const struct ensemble *e, const float *logits, size_t n_query, size_t n_outputs,
                            double *probability, struct tabft_failure *f) TABFT_MUST_CHECK;
 
