@@ -1,5 +1,6 @@
 /* Files that appear whole or not at all, and files read without surprises. Every byte TabFT reads from or writes to
- * a path goes through here; fault points for tests sit here too. Nothing here knows a format. */
+ * a path goes through here. Nothing here knows a format. Faults are put in from outside (strace -e inject), so that what is
+ * tested is what runs. */
 #ifndef TABFT_FILE_FILE_H
 #define TABFT_FILE_FILE_H
 
@@ -14,7 +15,9 @@ struct file_writer;
 
 /* Opens a hidden temporary file (".NAME.<host>.<pid>.<random>.tmp", mode 0666 under the umask, O_EXCL|O_NOFOLLOW) in the
  * folder of `path`; "-" writes to stdout (refused when that is a terminal and `binary`). An existing target is refused now
- * and again at close unless `force`. `expected_size` > 0 preallocates. */
+ * and again at close unless `force`; one that is no regular file (folder, FIFO, device, symbolic link) always.
+ * `expected_size` > 0 preallocates; it may be off in both directions. Not thread safe on one w.
+ * Errors: TABFT_USE for a target that exists or cannot be one, TABFT_SYSTEM with path and cause for all the system says. */
 int file_writer_open(struct file_writer **out, const char *path, bool force, bool binary, uint64_t expected_size,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
 int file_writer_put(struct file_writer *w, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -22,7 +25,9 @@ uint64_t file_writer_position(const struct file_writer *w);
 /* Rewrites bytes already put (safetensors headers, indexes). Not for "-". */
 int file_writer_put_at(struct file_writer *w, uint64_t offset, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* fsync, checked close, renameat2(RENAME_NOREPLACE) (falls back to link+unlink; rename under force), fsync of the folder.
- * Frees w in every case; on failure nothing is left under the final or the temporary name. */
+ * Frees w in every case; on failure nothing is left under the final or the temporary name
+ * (but under `force`, when only the folder's fsync failed: the whole new file then stays). stdout stays open for
+ * file_stdout_close. */
 int file_writer_close(struct file_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The error path: removes the temporary file, frees w. NULL is fine. */
 void file_writer_abandon(struct file_writer *w);
@@ -41,7 +46,8 @@ void file_reader_close(struct file_reader *r); /* NULL is fine */
 /* ---- reading a stream: a path, "-" for stdin ---- */
 struct file_stream;
 int file_stream_open(struct file_stream **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Up to `size` bytes into data, *got 0 only at the end. EINTR and short reads do not show. */
+/* Fills data; *got < size only at the end. EINTR and short reads do not show. A regular file whose size or time changed
+ * since open fails at its end (TABFT_INPUT). */
 int file_stream_read(struct file_stream *s, void *data, size_t size, size_t *got, struct tabft_failure *f) TABFT_MUST_CHECK;
 void file_stream_close(struct file_stream *s);
 
@@ -50,10 +56,11 @@ int file_read_all(const char *path, size_t limit, void **out, size_t *size, stru
 /* A whole small file written by the rules of file_writer. */
 int file_write_all(const char *path, bool force, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* To be called first in every main: ignores SIGXFSZ (EFBIG is then handled like ENOSPC), removes temporary files on
- * SIGINT/SIGTERM/SIGHUP and re-raises, leaves ignored signals ignored. */
+/* To be called first in every main: ignores SIGXFSZ (EFBIG is then handled like ENOSPC), removes temporary files on signals
+ * that end the process (HUP INT QUIT PIPE ALRM TERM USR1 USR2 XCPU) and re-raises, leaves ignored signals ignored; gives a
+ * closed stdin, stdout or stderr a descriptor that fails, so that no file of ours takes their numbers. */
 void file_signals_install(void);
-/* To be called last: flushes and closes stdout, so that a full disk is seen. */
+/* To be called last: flushes, syncs (a regular file) and closes stdout, so that a full disk is seen (TABFT_SYSTEM). */
 int file_stdout_close(struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif
