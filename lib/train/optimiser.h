@@ -1,0 +1,29 @@
+/* AdamW on one slice of the parameters: every rank keeps the moments of the slice it owns and of nothing else. One group:
+ * biases, norms and embeddings decay like the rest, as in TabPFN. Arithmetic is float32 in torch's order of operations. */
+#ifndef TABFT_TRAIN_OPTIMISER_H
+#define TABFT_TRAIN_OPTIMISER_H
+
+#include <stddef.h>
+
+#include "base/failure.h"
+
+struct threads;
+struct optimiser;
+
+/* Moments 0 for a slice of n parameters (0 is fine: an idle rank). */
+int optimiser_open(struct optimiser **out, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
+void optimiser_close(struct optimiser *o); /* NULL is fine */
+size_t optimiser_bytes(size_t n);          /* what it holds, for --plan */
+
+struct optimiser_step {
+    double learning_rate, weight_decay;
+    double clip; /* every gradient is multiplied by it first: 1, or less where the norm is too large */
+};
+/* One step: weights [n] change in place by gradient [n]. */
+void optimiser_step(struct optimiser *o, const struct optimiser_step *step, float *weights, const float *gradient,
+                    struct threads *pool);
+
+/* The factor that brings a gradient of this norm under `largest` (0: no clipping): min(1, largest / (norm + 1e-6)). */
+double optimiser_clip(double norm, double largest);
+
+#endif
