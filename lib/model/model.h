@@ -39,7 +39,9 @@ size_t model_outputs(const struct model *m);                /* classes of the he
 size_t model_parameters(const struct model *m);             /* floats in the flat vector */
 size_t model_parameter_count(const struct model *m);        /* tensors */
 const struct model_parameter *model_parameter_at(const struct model *m, size_t i);
-const float *model_values(const struct model *m);           /* the weights it was opened with, [model_parameters] */
+const float *model_values(const struct model *m);           /* the weights, [model_parameters] floats, 64-byte aligned */
+/* The same memory, to train in place: the weights exist once in a process. Not while a run computes with them. */
+float *model_values_mutable(struct model *m);
 
 /* ---- one forward/backward at a time ---- */
 struct model_shape { size_t n_context, n_query, n_columns; }; /* as the network is called; n_columns before grouping */
@@ -58,12 +60,21 @@ struct model_target {
     double scale;                     /* the loss and its gradient are multiplied by it (1 / number of items) */
 };
 
-/* Exact peak bytes of a run for a shape, by kind; what model_run_open allocates, in one piece, is `total`. */
-struct model_plan { size_t weights, gradients, activations, scratch, total; };
+/* Exact peak bytes of a run for a shape. model_run_open allocates `total`, in one piece, before anything is computed. What
+ * the caller holds is not in it: `weights` (also one gradient: as many bytes) are told for the sum of a process. `activations` is what
+ * of the total lives longer than one operation at the fullest moment; `scratch` the rest. n_threads: of the pool that will be given. */
+struct model_plan {
+    size_t weights;
+    size_t activations, scratch, total;
+};
 int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward, int n_threads,
                struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-struct model_run; /* the memory and threads for calls up to a planned size */
+/* The memory and threads for calls up to a planned size: a call may have fewer context rows, query rows or columns than
+ * `largest`, none may be more. One run serves one call at a time; `m` and `pool` outlive it. backward = false: model_gradient
+ * is refused, and far less memory is planned. Results depend neither on the number of threads nor on `largest` or `recompute`.
+ * Errors: TABFT_SYSTEM when memory is short; TABFT_USE when TABFT_ISA names an instruction set that this processor lacks. */
+struct model_run;
 int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest, enum model_recompute recompute,
                    bool backward, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* logits [n_query][model_outputs]; values: flat weights. */
