@@ -92,7 +92,7 @@ int score_roc_auc(const double *probability, const int32_t *label, size_t n, siz
 {
     int error = 0;
     struct scored *row = NULL;
-    double sum = 0, area;
+    double sum = 0, area = 0;
     size_t first = n_classes == 2 ? 1 : 0;
     TRY(memory_new(&row, n, sizeof *row, "scores", f));
     for (size_t k = first; k < n_classes; k++) {
