@@ -1,0 +1,69 @@
+#!/bin/sh
+# `make install DESTDIR=` gives a tree that works from wherever it is moved to: front, manuals, models, examples, job scripts,
+# shell commands, plugins, modulefiles, completion; `make uninstall` takes all of it away again.
+set -eu
+: "${top_srcdir:?}" "${top_builddir:?}"
+unset TABFT_PLUGIN_PATH MAKEFLAGS MFLAGS MAKELEVEL
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+failed=0
+bad() {
+    echo "install: $*"
+    failed=1
+}
+make -s -C "$top_builddir" install DESTDIR="$work/first" prefix=/opt/tabft >"$work/log" 2>&1 || { cat -- "$work/log"; exit 1; }
+mv -- "$work/first/opt/tabft" "$work/moved here"
+home="$work/moved here"
+# The tools of the build tree must not help.
+PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vxF -e "$top_builddir/bin" -e "$top_srcdir/bin" | paste -s -d :)
+cd -- "$work"
+
+for tool in "$home"/bin/*; do
+    "$tool" --version >"$work/out" 2>"$work/err" || { bad "$(basename -- "$tool") --version: status $?"; cat -- "$work/err"; }
+    [ -s "$home/share/man/man1/$(basename -- "$tool").1" ] || bad "$(basename -- "$tool") has no manual page"
+done
+for file in models/tiny-v2_6-classifier.safetensors examples/parity_train.csv examples/parity_test.csv examples/iris.csv \
+    examples/breast_cancer.csv sh/doctor sh/quickstart jobs/train.sbatch jobs/pipeline.sh; do
+    [ -s "$home/share/tabft/$file" ] || bad "share/tabft/$file is missing"
+done
+"$home/bin/tabft" quickstart --help >"$work/out" || bad "tabft quickstart --help: status $?"
+grep -q '^Usage: tabft quickstart' "$work/out" || bad 'quickstart was not found from where it lies'
+if [ -x "$home/bin/tabft-train" ]; then
+    (PATH=$home/bin:$PATH "$home/bin/tabft" doctor) >"$work/out" 2>&1 || { bad "tabft doctor: status $?"; cat -- "$work/out"; }
+    # The plugins are found from where the program lies.
+    for plugin in "$home"/lib/tabft/*.so; do
+        [ -e "$plugin" ] || continue
+        "$home/bin/tabft-train" --version 2>&1 | grep -qF "moved here" || bad 'tabft-train --version names no plugin of the moved tree'
+    done
+    # No file tells where it was built or was meant to lie.
+    for tool in "$home"/bin/*; do
+        ! grep -qF -e "$top_builddir" -e "$work/first" -- "$tool" || bad "$(basename -- "$tool") holds a path of the build"
+    done
+fi
+
+# Modulefiles, with whichever system is here: the prefix is the moved one.
+if [ -r /usr/lib/x86_64-linux-gnu/modulecmd.tcl ] && command -v tclsh >/dev/null; then
+    tclsh /usr/lib/x86_64-linux-gnu/modulecmd.tcl sh load "$home"/share/tabft/modules/tabft/[0-9]*[0-9] >"$work/out" 2>&1
+    grep -qF "TABFT_HOME='$home'" "$work/out" || grep -qF "TABFT_HOME=$(printf '%s' "$home" | sed 's/ /\\ /g')" "$work/out" ||
+        { bad 'the Tcl modulefile does not set TABFT_HOME'; cat -- "$work/out"; }
+    grep -q 'moved.* here/bin' "$work/out" || bad 'the Tcl modulefile does not set PATH'
+fi
+
+# Completion: verbs of the front, options of a tool.
+if command -v bash >/dev/null; then
+    PATH=$home/bin:$PATH bash -c '
+        compopt() { :; }
+        . "$1/share/bash-completion/completions/tabft-prep"
+        COMP_WORDS=(tabft quick) COMP_CWORD=1
+        _tabft
+        [[ ${COMPREPLY[*]} == quickstart ]] || exit 1
+        COMP_WORDS=(tabft quickstart --ra) COMP_CWORD=2
+        _tabft
+        [[ ${COMPREPLY[*]} == --ranks ]] || exit 1' bash "$home" || bad 'completion does not complete'
+fi
+
+make -s -C "$top_builddir" install DESTDIR="$work/second" prefix=/opt/tabft >"$work/log" 2>&1
+make -s -C "$top_builddir" uninstall DESTDIR="$work/second" prefix=/opt/tabft >"$work/log" 2>&1 || cat -- "$work/log"
+left=$(find "$work/second" ! -type d)
+[ -z "$left" ] || bad "uninstall leaves $left"
+exit "$failed"
