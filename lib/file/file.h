@@ -32,6 +32,20 @@ int file_writer_close(struct file_writer *w, struct tabft_failure *f) TABFT_MUST
 /* The error path: removes the temporary file, frees w. NULL is fine. */
 void file_writer_abandon(struct file_writer *w);
 
+/* ---- a log that grows ---- */
+struct file_log;
+
+/* Starts PATH.partial, which others may follow while it grows and which stays where a run ends early; a clean end gives it
+ * the name PATH. Two runs cannot write the same one: it is created, never opened. A PATH or PATH.partial that exists is
+ * refused (TABFT_USE); under `force` the rest of an earlier run is removed now and PATH replaced at the end. */
+int file_log_open(struct file_log **out, const char *path, bool force, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Adds `line` and a newline in one write, so readers see whole lines. */
+int file_log_put(struct file_log *l, const char *line, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Sync, checked close, rename to PATH, sync of the folder. Frees l in every case; on failure PATH.partial may stay. */
+int file_log_close(struct file_log *l, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The error path: PATH.partial stays if it holds a line, else it is removed. NULL is fine. */
+void file_log_abandon(struct file_log *l);
+
 /* ---- reading at positions (pread, never mmap) ---- */
 struct file_reader;
 int file_reader_open(struct file_reader **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK; /* regular files only */

@@ -34,4 +34,9 @@ bool file_same_state(const struct stat *a, const struct stat *b);
 /* Makes sure a descriptor is none of 0, 1, 2, which a caller may have closed. -1 and errno on failure; fd is then closed. */
 int file_descriptor_above_stdio(int fd);
 
+/* Gives the finished file `temporary` its `name` in the same folder, replacing another only under `force`. `path` is for
+ * messages. On failure nothing lies under `name` that did not before. */
+int file_publish(int folder, const char *temporary, const char *name, bool force, const char *path,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
+
 #endif

@@ -231,33 +231,32 @@ fail:
     return error;
 }
 
-static int exists_now(const struct file_writer *w, struct tabft_failure *f)
+static int exists_now(const char *path, struct tabft_failure *f)
 {
-    return tabft_fail(f, TABFT_USE, "%s: appeared while it was being written; that file was left, this one dropped", w->path);
+    return tabft_fail(f, TABFT_USE, "%s: appeared while it was being written; that file was left, this one dropped", path);
 }
 
-/* Gives the temporary file its name. */
-static int publish(struct file_writer *w, struct tabft_failure *f)
+int file_publish(int folder, const char *temporary, const char *name, bool force, const char *path, struct tabft_failure *f)
 {
-    if (w->force) {
-        if (renameat(w->folder, w->temporary_name, w->folder, w->name) == 0) return 0;
-        return file_fail(f, w->path, "cannot rename the finished file", errno, false);
+    if (force) {
+        if (renameat(folder, temporary, folder, name) == 0) return 0;
+        return file_fail(f, path, "cannot rename the finished file", errno, false);
     }
-    if (renameat2(w->folder, w->temporary_name, w->folder, w->name, RENAME_NOREPLACE) == 0) return 0;
-    if (errno == EEXIST) return exists_now(w, f);
+    if (renameat2(folder, temporary, folder, name, RENAME_NOREPLACE) == 0) return 0;
+    if (errno == EEXIST) return exists_now(path, f);
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
-        return file_fail(f, w->path, "cannot rename the finished file", errno, false);
+        return file_fail(f, path, "cannot rename the finished file", errno, false);
     /* The file system does not know the flag: link has the same promise. */
-    if (linkat(w->folder, w->temporary_name, w->folder, w->name, 0) != 0) {
-        if (errno == EEXIST) return exists_now(w, f);
+    if (linkat(folder, temporary, folder, name, 0) != 0) {
+        if (errno == EEXIST) return exists_now(path, f);
         if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS)
             return tabft_fail(f, TABFT_SYSTEM, "%s: this file system can neither rename without replacing nor link; write to another one, or use --force",
-                              w->path);
-        return file_fail(f, w->path, "cannot link the finished file", errno, false);
+                              path);
+        return file_fail(f, path, "cannot link the finished file", errno, false);
     }
-    if (unlinkat(w->folder, w->temporary_name, 0) != 0) {
-        int error = file_fail(f, w->path, "cannot remove the temporary file", errno, false);
-        (void)unlinkat(w->folder, w->name, 0);
+    if (unlinkat(folder, temporary, 0) != 0) {
+        int error = file_fail(f, path, "cannot remove the temporary file", errno, false);
+        (void)unlinkat(folder, name, 0);
         return error;
     }
     return 0;
@@ -289,7 +288,7 @@ int file_writer_close(struct file_writer *w, struct tabft_failure *f)
     TRY(settle(w, f));
     TRY(close_descriptor(w, f));
     if (!is_stdout(w)) {
-        TRY(publish(w, f));
+        TRY(file_publish(w->folder, w->temporary_name, w->name, w->force, w->path, f));
         file_temporary_remove(w->temporary);
         w->temporary = NULL; /* the temporary name is gone */
         TRY(sync_folder(w, f));
