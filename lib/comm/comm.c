@@ -1,0 +1,337 @@
+/* Joining and leaving, and the collectives over whatever engine there is. */
+#include "comm/comm.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/comm_internal.h"
+#include "config.h"
+
+enum { DEFAULT_TIMEOUT_S = 300, LARGEST_CHUNK = 0x7fffffff, DEFAULT_CHUNK = 1 << 30 };
+
+struct comm {
+    int rank, size, local_rank, timeout_s;
+    char host[COMM_HOST_SIZE];
+    char libraries[384];
+    struct launcher *launcher; /* NULL: a single process */
+    struct watch *watch;       /* NULL: a single process */
+    const struct comm_engine *engine;
+    void *engine_state;
+    bool engine_is_open;
+};
+
+/* ---- joining and leaving ---- */
+
+static int engine_choose(struct comm *c, const char *name, struct tabft_failure *f)
+{
+    if (name == NULL || strcmp(name, "auto") == 0) name = c->size == 1 ? "self" : "mpi";
+    if (strcmp(name, "self") == 0 && c->size > 1)
+        return tabft_fail(f, TABFT_USE, "engine self carries one rank, the launcher started %d; use --engine mpi or one rank",
+                          c->size);
+    return plugin_open(name, &c->engine, f);
+}
+
+static int join(struct comm *c, const struct comm_options *options, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(launcher_join(&c->launcher, f));
+    c->rank = launcher_rank(c->launcher);
+    c->size = launcher_size(c->launcher);
+    c->local_rank = launcher_local_rank(c->launcher);
+    (void)snprintf(c->libraries, sizeof c->libraries, "%s", launcher_version(c->launcher));
+    TRY(engine_choose(c, options->engine, f));
+    char agreement[128];
+    (void)snprintf(agreement, sizeof agreement, "tabft-%s,engine=%s,comm-timeout=%d", PACKAGE_VERSION, c->engine->name,
+                   c->timeout_s);
+    const struct watch_options watch = {.rank = c->rank,
+                                        .size = c->size,
+                                        .timeout_s = c->timeout_s,
+                                        .host = c->host,
+                                        .agreement = agreement,
+                                        .launcher = c->launcher,
+                                        .last_words = options->last_words,
+                                        .last_words_context = options->last_words_context};
+    TRY(watch_open(&c->watch, &watch, f));
+    watch_limit(c->watch, "joining");
+    if (c->size > 1) TRY(watch_connect(c->watch, f));
+    watch_relax(c->watch);
+fail:
+    return error;
+}
+
+static int engine_start(struct comm *c, size_t chunk, struct tabft_failure *f)
+{
+    int error = 0;
+    char message[COMM_ENGINE_MESSAGE] = "", version[256] = "";
+    if (c->watch != NULL) watch_limit(c->watch, "starting the engine");
+    c->engine->prepare();
+    if (c->engine->open(&c->engine_state, c->rank, c->size, chunk, message) < 0)
+        FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
+    c->engine_is_open = true;
+    if (c->watch != NULL) watch_relax(c->watch);
+    if (c->engine != &comm_engine_self) {
+        const size_t n = strlen(c->libraries);
+        c->engine->version(version, sizeof version);
+        (void)snprintf(c->libraries + n, sizeof c->libraries - n, "%s%s", n > 0 ? "; " : "", version);
+    }
+fail:
+    return error;
+}
+
+int comm_open(struct comm **out, const struct comm_options *options, struct tabft_failure *f)
+{
+    int error = 0;
+    bool pmix = false;
+    struct comm *c = NULL;
+    *out = NULL;
+    const size_t chunk = options->chunk_bytes == 0 ? DEFAULT_CHUNK : options->chunk_bytes;
+    if (options->timeout_s < 0) FAIL(f, TABFT_USE, "--comm-timeout %d: seconds, at least 1", options->timeout_s);
+    if (chunk > LARGEST_CHUNK) FAIL(f, TABFT_USE, "pieces of %zu bytes are more than an engine takes", chunk);
+    TRY(launcher_detect(&pmix, f));
+    TRY(memory_new(&c, 1, sizeof *c, "the ranks", f));
+    *out = c;
+    c->size = 1;
+    c->timeout_s = options->timeout_s == 0 ? DEFAULT_TIMEOUT_S : options->timeout_s;
+    launcher_host(c->host);
+    if (pmix) TRY(join(c, options, f));
+    else TRY(engine_choose(c, options->engine, f));
+    TRY(engine_start(c, chunk, f));
+fail:
+    return error;
+}
+
+int comm_rank(const struct comm *c) { return c == NULL ? 0 : c->rank; }
+int comm_size(const struct comm *c) { return c == NULL ? 1 : c->size; }
+int comm_local_rank(const struct comm *c) { return c == NULL ? 0 : c->local_rank; }
+const char *comm_host(const struct comm *c) { return c == NULL ? "localhost" : c->host; }
+const char *comm_engine(const struct comm *c) { return c == NULL || c->engine == NULL ? "self" : c->engine->name; }
+const char *comm_libraries(const struct comm *c) { return c == NULL ? "" : c->libraries; }
+
+const char *comm_launcher(const struct comm *c)
+{
+    if (c == NULL || c->launcher == NULL) return "none";
+    return launcher_is_slurm(c->launcher) ? "pmix (slurm)" : "pmix";
+}
+
+void comm_describe(char *text, size_t size)
+{
+    char pmix[512], mpi[512];
+    launcher_describe(pmix, sizeof pmix);
+    plugin_describe("mpi", mpi, sizeof mpi);
+    (void)snprintf(text, size, "  launcher pmix: %s\n  engine self: built in\n  engine mpi: %s\n", pmix, mpi);
+}
+
+void comm_abort(struct comm *c, int status)
+{
+    if (status == 0) status = 5;
+    if (c != NULL && c->watch != NULL) watch_abort(c->watch, status);
+    if (c != NULL) launcher_abort(c->launcher, status); /* before the watchdog was there */
+    _exit(status);
+}
+
+void comm_close(struct comm *c)
+{
+    if (c == NULL) return;
+    if (c->watch != NULL) watch_limit(c->watch, "the end of the run");
+    if (c->engine_is_open) c->engine->close(c->engine_state);
+    if (c->watch != NULL) watch_goodbye(c->watch);
+    launcher_leave(c->launcher);
+    watch_close(c->watch);
+    free(c);
+}
+
+/* ---- waiting ---- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Between two looks: yield while an answer is near, then sleep longer and longer, so that ranks that wait leave the
+ * processors to those that work. */
+static void back_off(double idle)
+{
+    struct timespec t = {0, 50000};
+    if (idle < 0.0005) {
+        (void)sched_yield();
+        return;
+    }
+    if (idle > 0.1) t.tv_nsec = 1000000;
+    (void)nanosleep(&t, NULL);
+}
+
+static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
+{
+    char message[COMM_ENGINE_MESSAGE] = "", late[256] = "";
+    bool done = false, moved = false;
+    /* `waited` grows by at most a second a look: a job that was suspended is not late. */
+    double last = now(), waited = 0, idle = 0;
+    for (;;) {
+        if (c->engine->test(c->engine_state, &done, &moved, message) < 0)
+            return tabft_fail(f, TABFT_PEER, "%s: engine %s: %s", what, c->engine->name, message);
+        if (done) return 0;
+        const double t = now(), passed = t - last < 1 ? t - last : 1;
+        last = t;
+        waited += passed;
+        idle = moved ? 0 : idle + passed;
+        if (waited > c->timeout_s) break;
+        back_off(idle);
+    }
+    if (c->watch != NULL) watch_suspect(c->watch, late, sizeof late);
+    return tabft_fail(f, TABFT_PEER, "waited %d s for the other ranks: %s%s; all ranks end (--comm-timeout)", c->timeout_s,
+                      what, late);
+}
+
+/* What every collective does around its start: count it, bound it, wait. */
+static void collective_begin(struct comm *c, const char *what)
+{
+    if (c->watch == NULL) return;
+    watch_advance(c->watch);
+    watch_limit(c->watch, what);
+}
+
+static int collective_end(struct comm *c, int started, const char *what, const char *message, struct tabft_failure *f)
+{
+    int error = 0;
+    if (started < 0) FAIL(f, TABFT_PEER, "%s: engine %s: %s", what, c->engine->name, message);
+    TRY(wait_done(c, what, f));
+fail:
+    if (c->watch != NULL) watch_relax(c->watch);
+    return error;
+}
+
+/* ---- collectives; with one rank all is in place already ---- */
+
+int comm_barrier(struct comm *c, struct tabft_failure *f)
+{
+    static const char what[] = "barrier";
+    char message[COMM_ENGINE_MESSAGE] = "";
+    if (comm_size(c) == 1) return 0;
+    collective_begin(c, what);
+    return collective_end(c, c->engine->barrier(c->engine_state, message), what, message, f);
+}
+
+int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct tabft_failure *f)
+{
+    static const char what[] = "broadcast";
+    char message[COMM_ENGINE_MESSAGE] = "";
+    if (comm_size(c) == 1) return 0;
+    collective_begin(c, what);
+    return collective_end(c, c->engine->broadcast(c->engine_state, data, bytes, root, message), what, message, f);
+}
+
+int comm_gather_all_v(struct comm *c, const void *send, const size_t *bytes, void *receive, struct tabft_failure *f)
+{
+    static const char what[] = "all-gather";
+    char message[COMM_ENGINE_MESSAGE] = "";
+    size_t offset = 0;
+    for (int r = 0; r < comm_rank(c); r++) offset += bytes[r];
+    char *own = (char *)receive + offset;
+    if (bytes[comm_rank(c)] > 0 && own != send) memcpy(own, send, bytes[comm_rank(c)]);
+    if (comm_size(c) == 1) return 0;
+    collective_begin(c, what);
+    return collective_end(c, c->engine->gather_all(c->engine_state, bytes, receive, message), what, message, f);
+}
+
+int comm_gather_all(struct comm *c, const void *send, size_t bytes, void *receive, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t *all = NULL;
+    TRY(memory_new(&all, (size_t)comm_size(c), sizeof *all, "an all-gather", f));
+    for (int r = 0; r < comm_size(c); r++) all[r] = bytes;
+    TRY(comm_gather_all_v(c, send, all, receive, f));
+fail:
+    free(all);
+    return error;
+}
+
+int comm_exchange(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset, void *receive,
+                  const size_t *receive_bytes, const size_t *receive_offset, struct tabft_failure *f)
+{
+    static const char what[] = "exchange";
+    char message[COMM_ENGINE_MESSAGE] = "";
+    const int own = comm_rank(c);
+    if (send_bytes[own] != receive_bytes[own])
+        return tabft_fail(f, TABFT_SYSTEM, "exchange: rank %d sends itself %zu bytes and expects %zu", own, send_bytes[own],
+                          receive_bytes[own]);
+    if (send_bytes[own] > 0)
+        memcpy((char *)receive + receive_offset[own], (const char *)send + send_offset[own], send_bytes[own]);
+    if (comm_size(c) == 1) return 0;
+    collective_begin(c, what);
+    const int started = c->engine->exchange(c->engine_state, send, send_bytes, send_offset, receive, receive_bytes,
+                                            receive_offset, message);
+    return collective_end(c, started, what, message, f);
+}
+
+/* ---- agreements ---- */
+
+/* Larger is worse; see comm.h. */
+static int badness(int code)
+{
+    switch (code) {
+    case TABFT_OK: return 0;
+    case TABFT_STOPPED: return 1;
+    case TABFT_PEER: return 2;
+    case TABFT_NOT_HELD: return 3;
+    case TABFT_USE: return 4;
+    case TABFT_INPUT: return 5;
+    default: return 6;
+    }
+}
+
+int comm_agree(struct comm *c, int code, int *agreed, struct tabft_failure *f)
+{
+    int error = 0;
+    int32_t *codes = NULL;
+    const int32_t own = code;
+    TRY(memory_new(&codes, (size_t)comm_size(c), sizeof *codes, "an agreement", f));
+    TRY(comm_gather_all(c, &own, sizeof own, codes, f));
+    *agreed = 0;
+    for (int r = 0; r < comm_size(c); r++)
+        if (badness(codes[r]) > badness(*agreed)) *agreed = codes[r];
+fail:
+    free(codes);
+    return error;
+}
+
+/* What a rank shows of its value: all of a short one; the beginning, length and a hash of a long one. */
+struct shown {
+    uint64_t length, hash;
+    char text[176];
+    char host[COMM_HOST_SIZE];
+};
+
+int comm_check_equal(struct comm *c, const char *name, const char *value, struct tabft_failure *f)
+{
+    int error = 0;
+    struct shown own = {.hash = 0xcbf29ce484222325u};
+    struct shown *all = NULL;
+    own.length = strlen(value);
+    for (const char *p = value; *p; p++) own.hash = (own.hash ^ (unsigned char)*p) * 0x100000001b3u; /* FNV-1a */
+    const size_t most = sizeof own.text - sizeof "...";
+    (void)snprintf(own.text, sizeof own.text, "%.*s%s", (int)most, value, own.length > most ? "..." : "");
+    (void)snprintf(own.host, sizeof own.host, "%s", comm_host(c));
+    TRY(memory_new(&all, (size_t)comm_size(c), sizeof *all, "an agreement", f));
+    TRY(comm_gather_all(c, &own, sizeof own, all, f));
+    for (int r = 1; r < comm_size(c); r++) {
+        const bool same_text = strcmp(all[r].text, all[0].text) == 0;
+        if (same_text && all[r].length == all[0].length && all[r].hash == all[0].hash) continue;
+        if (!same_text)
+            FAIL(f, TABFT_USE, "%s differs: '%s' on rank 0 (%s), '%s' on rank %d (%s); give all ranks the same", name,
+                 all[0].text, all[0].host, all[r].text, r, all[r].host);
+        FAIL(f, TABFT_USE,
+             "%s differs: %llu bytes with hash %016llx on rank 0 (%s), %llu with %016llx on rank %d (%s), both beginning '%s'",
+             name, (unsigned long long)all[0].length, (unsigned long long)all[0].hash, all[0].host,
+             (unsigned long long)all[r].length, (unsigned long long)all[r].hash, r, all[r].host, all[0].text);
+    }
+fail:
+    free(all);
+    return error;
+}

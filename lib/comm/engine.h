@@ -1,0 +1,40 @@
+/* What carries bytes between ranks: a table of functions that an engine fills. self is built in; others are plugins,
+ * shared objects "tabft-engine-NAME.so" that export `tabft_comm_engine` and use nothing of libtabft.
+ *
+ * An operation is started, then tested until it is done; one at a time. Buffers stay with the engine until then. Every
+ * function that can fail returns 0 or -1 with a line in `message`; after a failure only close may follow, or nothing. */
+#ifndef TABFT_COMM_ENGINE_H
+#define TABFT_COMM_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { COMM_ENGINE_ABI = 1, COMM_ENGINE_MESSAGE = 512 };
+
+struct comm_engine {
+    int abi;          /* COMM_ENGINE_ABI */
+    const char *name; /* "mpi" */
+    /* Before anything is joined and while the process has one thread: sets environment variables if the library needs any. */
+    void (*prepare)(void);
+    /* The library's name and version, without starting it. */
+    void (*version)(char *text, size_t size);
+    /* Joins; fails unless the library sees this rank and size. Blocks. `chunk`: largest piece of bytes at once, <= 2^31 - 1. */
+    int (*open)(void **state, int rank, int size, size_t chunk, char message[COMM_ENGINE_MESSAGE]);
+    int (*barrier)(void *state, char message[COMM_ENGINE_MESSAGE]);
+    int (*broadcast)(void *state, void *data, size_t bytes, int root, char message[COMM_ENGINE_MESSAGE]);
+    /* Rank r's bytes[r] come to the running sum of bytes[0..r-1]; the own part is already in place in `receive`. */
+    int (*gather_all)(void *state, const size_t *bytes, void *receive, char message[COMM_ENGINE_MESSAGE]);
+    /* The part to oneself is already copied. */
+    int (*exchange)(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset, char *receive,
+                    const size_t *receive_bytes, const size_t *receive_offset, char message[COMM_ENGINE_MESSAGE]);
+    /* Moves the started operation on; *done when it is complete, *moved when something happened since the last call. */
+    int (*test)(void *state, bool *done, bool *moved, char message[COMM_ENGINE_MESSAGE]);
+    /* Collective: leaves the ranks, frees state. Blocks. NULL is fine. */
+    void (*close)(void *state);
+};
+
+/* The symbol that a plugin exports; its type: */
+typedef const struct comm_engine *comm_engine_entry(void);
+#define COMM_ENGINE_ENTRY "tabft_comm_engine"
+
+#endif

@@ -1,0 +1,441 @@
+#include "comm/reduce.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "comm/comm.h"
+#include "comm/tree.h"
+
+enum {
+    ADD_BLOCK = 1 << 15,          /* floats that one thread adds at a time */
+    EXCHANGE_BYTES = 8 << 20,     /* of the send and of the receive buffer, about; more only with very many ranks */
+    EXCHANGE_LEAST = 256          /* floats of a piece, however many ranks there are */
+};
+
+/* One addition of the tree above the ranks' roots: row `to` += row `from`. */
+struct merge {
+    size_t to, from;
+};
+
+/* Every size that follows from (n_items, n_parameters, size, rank): what is allocated and what --plan prints. */
+struct layout {
+    size_t item_begin, item_end;
+    size_t slice_begin, slice_end;
+    size_t n_slots, stride;        /* partial sums: n_slots vectors of `stride` floats */
+    size_t n_own_roots, n_roots;   /* of this rank, of all ranks */
+    size_t piece, n_pieces;        /* floats of each slice that travel at once, and how often */
+    size_t send_floats, receive_floats;
+    size_t n_blocks;               /* REDUCE_BLOCKs in the own slice */
+};
+
+struct reduce {
+    struct comm *c;
+    struct threads *pool;
+    size_t n_items, n_parameters;
+    int size, rank;
+    struct layout l;
+    size_t next_item;
+    struct tree_node stack[TREE_COVER_MAX]; /* what slot i holds */
+    size_t depth;
+    float *slots;
+    float *send, *receive;
+    double *block_sums;     /* [n_blocks] */
+    struct merge *merges;   /* [n_roots - 1] in an order that finishes the tree in row 0 */
+    size_t *first_root;     /* [size + 1]: roots of rank r are first_root[r] .. first_root[r + 1] - 1 */
+    size_t *slice_begin;    /* [size + 1] */
+    size_t *counts;         /* [4 * size]: sizes and offsets of an exchange, in bytes */
+};
+
+void reduce_share(size_t n, int size, int rank, size_t *begin, size_t *end)
+{
+    const size_t each = n / (size_t)size, more = n % (size_t)size, r = (size_t)rank;
+    *begin = r * each + (r < more ? r : more);
+    *end = *begin + each + (r < more ? 1 : 0);
+}
+
+/* Slices: shares of whole blocks, the last one cut at the end. */
+static void slice_of(size_t n_parameters, int size, int rank, size_t *begin, size_t *end)
+{
+    const size_t n_blocks = (n_parameters + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
+    reduce_share(n_blocks, size, rank, begin, end);
+    *begin *= REDUCE_BLOCK;
+    *end *= REDUCE_BLOCK;
+    if (*begin > n_parameters) *begin = n_parameters;
+    if (*end > n_parameters) *end = n_parameters;
+}
+
+static size_t roots_of(size_t n_items, int size, int rank, struct tree_node cover[TREE_COVER_MAX])
+{
+    size_t begin, end;
+    reduce_share(n_items, size, rank, &begin, &end);
+    return tree_cover(n_items, begin, end, cover);
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static void layout_of(size_t n_items, size_t n_parameters, int size, int rank, struct layout *l)
+{
+    struct tree_node cover[TREE_COVER_MAX];
+    *l = (struct layout){0};
+    reduce_share(n_items, size, rank, &l->item_begin, &l->item_end);
+    slice_of(n_parameters, size, rank, &l->slice_begin, &l->slice_end);
+    l->n_slots = tree_stack_depth(n_items, l->item_begin, l->item_end);
+    l->stride = (n_parameters + 15) / 16 * 16;
+    l->n_blocks = (l->slice_end - l->slice_begin + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
+    size_t most_roots = 0;
+    for (int r = 0; r < size; r++) {
+        const size_t roots = roots_of(n_items, size, r, cover);
+        l->n_roots += roots;
+        most_roots = larger(most_roots, roots);
+        if (r == rank) l->n_own_roots = roots;
+    }
+    if (size == 1) return;
+    /* The same piece on every rank, so all make the same number of exchanges: rank 0 has the longest slice. */
+    size_t slice0_begin, slice0_end;
+    slice_of(n_parameters, size, 0, &slice0_begin, &slice0_end);
+    const size_t rows = larger(most_roots * (size_t)size, l->n_roots);
+    l->piece = larger(EXCHANGE_BYTES / sizeof(float) / rows / 64 * 64, EXCHANGE_LEAST);
+    l->piece = smaller(l->piece, slice0_end - slice0_begin);
+    l->n_pieces = (slice0_end - slice0_begin + l->piece - 1) / l->piece;
+    l->send_floats = l->n_own_roots * (size_t)size * l->piece;
+    l->receive_floats = l->n_roots * smaller(l->piece, l->slice_end - l->slice_begin);
+}
+
+/* Row numbers of the tree's additions: a node that is some rank's root is a row, any other is its left child's row after its
+ * right child's was added. Returns the row of [begin, end). Recursion no deeper than log2(n_items). */
+static size_t plan_merges(struct reduce *r, size_t begin, size_t end, const struct tree_node *roots, size_t *n_merges)
+{
+    /* Rows are in item order, so the row of the root that starts at `begin` is found by bisection. */
+    size_t low = 0, high = r->l.n_roots;
+    while (high - low > 1) {
+        const size_t middle = (low + high) / 2;
+        if (roots[middle].begin <= begin) low = middle;
+        else high = middle;
+    }
+    if (roots[low].begin == begin && roots[low].end == end) return low;
+    const size_t middle = tree_split(begin, end);
+    const size_t left = plan_merges(r, begin, middle, roots, n_merges);
+    const size_t right = plan_merges(r, middle, end, roots, n_merges);
+    r->merges[(*n_merges)++] = (struct merge){left, right};
+    return left;
+}
+
+static int plan_tree(struct reduce *r, struct tabft_failure *f)
+{
+    int error = 0;
+    struct tree_node *roots = NULL;
+    TRY(memory_new(&roots, r->l.n_roots + TREE_COVER_MAX, sizeof *roots, "the plan of the gradient sum", f));
+    for (int rank = 0; rank < r->size; rank++) {
+        size_t begin, end;
+        slice_of(r->n_parameters, r->size, rank, &begin, &end);
+        r->slice_begin[rank] = begin;
+        r->slice_begin[rank + 1] = end;
+        r->first_root[rank + 1] = r->first_root[rank] + roots_of(r->n_items, r->size, rank, roots + r->first_root[rank]);
+    }
+    size_t n_merges = 0;
+    (void)plan_merges(r, 0, r->n_items, roots, &n_merges);
+fail:
+    free(roots);
+    return error;
+}
+
+int reduce_open(struct reduce **out, struct comm *c, struct threads *pool, size_t n_items, size_t n_parameters,
+                struct tabft_failure *f)
+{
+    static const char what[] = "the gradient sums";
+    int error = 0;
+    struct reduce *r = NULL;
+    if (n_items == 0 || n_parameters == 0)
+        return tabft_fail(f, TABFT_USE, "a step of %zu items and %zu parameters: both must be at least 1", n_items,
+                          n_parameters);
+    TRY(memory_new(&r, 1, sizeof *r, what, f));
+    r->c = c;
+    r->pool = pool;
+    r->n_items = n_items;
+    r->n_parameters = n_parameters;
+    r->size = comm_size(c);
+    r->rank = comm_rank(c);
+    if (reduce_bytes(n_items, n_parameters, r->size, r->rank) == SIZE_MAX)
+        FAIL(f, TABFT_SYSTEM, "no memory for sums of %zu parameters over %zu items", n_parameters, n_items);
+    layout_of(n_items, n_parameters, r->size, r->rank, &r->l);
+    r->next_item = r->l.item_begin;
+    const size_t ranks = (size_t)r->size;
+    TRY(memory_new_aligned(&r->slots, r->l.n_slots * r->l.stride, sizeof *r->slots, what, f));
+    TRY(memory_new_aligned(&r->send, r->l.send_floats, sizeof *r->send, what, f));
+    TRY(memory_new_aligned(&r->receive, r->l.receive_floats, sizeof *r->receive, what, f));
+    TRY(memory_new(&r->block_sums, r->l.n_blocks, sizeof *r->block_sums, what, f));
+    TRY(memory_new(&r->merges, r->l.n_roots, sizeof *r->merges, what, f));
+    TRY(memory_new(&r->first_root, ranks + 1, sizeof *r->first_root, what, f));
+    TRY(memory_new(&r->slice_begin, ranks + 1, sizeof *r->slice_begin, what, f));
+    TRY(memory_new(&r->counts, 4 * ranks, sizeof *r->counts, what, f));
+    TRY(plan_tree(r, f));
+    *out = r;
+    return 0;
+fail:
+    reduce_close(r);
+    return error;
+}
+
+void reduce_close(struct reduce *r)
+{
+    if (r == NULL) return;
+    free(r->slots);
+    free(r->send);
+    free(r->receive);
+    free(r->block_sums);
+    free(r->merges);
+    free(r->first_root);
+    free(r->slice_begin);
+    free(r->counts);
+    free(r);
+}
+
+size_t reduce_bytes(size_t n_items, size_t n_parameters, int size, int rank)
+{
+    struct layout l;
+    layout_of(n_items, n_parameters, size, rank, &l);
+    size_t floats, bytes;
+    if (!size_mul(l.n_slots, l.stride, &floats) || !size_add(floats, l.send_floats, &floats) ||
+        !size_add(floats, l.receive_floats, &floats) || !size_mul(floats, sizeof(float), &bytes))
+        return SIZE_MAX;
+    const size_t small = sizeof(struct reduce) + l.n_blocks * sizeof(double) + l.n_roots * sizeof(struct merge) +
+                         (6 * (size_t)size + 2) * sizeof(size_t);
+    return size_add(bytes, small, &bytes) ? bytes : SIZE_MAX;
+}
+
+void reduce_items(const struct reduce *r, size_t *begin, size_t *end)
+{
+    *begin = r->l.item_begin;
+    *end = r->l.item_end;
+}
+
+void reduce_slice(const struct reduce *r, size_t *begin, size_t *end)
+{
+    *begin = r->l.slice_begin;
+    *end = r->l.slice_end;
+}
+
+/* to[i] += from[i], or a copy: elementwise, so blocks and threads do not show in the bits. */
+struct vector_job {
+    float *to;
+    const float *from;
+    size_t n;
+};
+
+static void add_block(void *context, size_t block, int thread)
+{
+    (void)thread;
+    const struct vector_job *job = context;
+    const size_t begin = block * ADD_BLOCK, end = smaller(begin + ADD_BLOCK, job->n);
+    float *restrict to = job->to;
+    const float *restrict from = job->from;
+    for (size_t i = begin; i < end; i++) to[i] += from[i];
+}
+
+static void copy_block(void *context, size_t block, int thread)
+{
+    (void)thread;
+    const struct vector_job *job = context;
+    const size_t begin = block * ADD_BLOCK, end = smaller(begin + ADD_BLOCK, job->n);
+    memcpy(job->to + begin, job->from + begin, (end - begin) * sizeof(float));
+}
+
+static void vector_run(struct reduce *r, threads_body *body, float *to, const float *from)
+{
+    struct vector_job job = {to, from, r->n_parameters};
+    threads_run(r->pool, (job.n + ADD_BLOCK - 1) / ADD_BLOCK, body, &job);
+}
+
+int reduce_add(struct reduce *r, size_t item, const float *gradient, struct tabft_failure *f)
+{
+    if (item != r->next_item || item >= r->l.item_end)
+        return tabft_fail(f, TABFT_SYSTEM, "gradient sum: item %zu came where %zu of %zu..%zu was due", item, r->next_item,
+                          r->l.item_begin, r->l.item_end);
+    r->next_item++;
+    struct tree_node *stack = r->stack;
+    if (r->depth > 0 && tree_is_node(r->n_items, stack[r->depth - 1].begin, item + 1)) {
+        vector_run(r, add_block, r->slots + (r->depth - 1) * r->l.stride, gradient);
+        stack[r->depth - 1].end = item + 1;
+    } else {
+        vector_run(r, copy_block, r->slots + r->depth * r->l.stride, gradient);
+        stack[r->depth++] = (struct tree_node){item, item + 1};
+    }
+    while (r->depth > 1 && tree_is_node(r->n_items, stack[r->depth - 2].begin, stack[r->depth - 1].end)) {
+        float *left = r->slots + (r->depth - 2) * r->l.stride;
+        vector_run(r, add_block, left, left + r->l.stride);
+        stack[r->depth - 2].end = stack[r->depth - 1].end;
+        r->depth--;
+    }
+    return 0;
+}
+
+static size_t piece_length(const struct reduce *r, int rank, size_t piece)
+{
+    const size_t length = r->slice_begin[rank + 1] - r->slice_begin[rank], begin = piece * r->l.piece;
+    return begin >= length ? 0 : smaller(r->l.piece, length - begin);
+}
+
+/* Packs for every owner its piece of each of our roots, and says what goes and comes. */
+static void pack_piece(struct reduce *r, size_t piece)
+{
+    const size_t ranks = (size_t)r->size, own = piece_length(r, r->rank, piece);
+    size_t *send_bytes = r->counts, *send_offset = send_bytes + ranks;
+    size_t *receive_bytes = send_offset + ranks, *receive_offset = receive_bytes + ranks;
+    size_t at = 0;
+    for (int owner = 0; owner < r->size; owner++) {
+        const size_t length = piece_length(r, owner, piece);
+        send_offset[owner] = at * sizeof(float);
+        for (size_t root = 0; root < r->depth; root++, at += length)
+            if (length > 0)
+                memcpy(r->send + at, r->slots + root * r->l.stride + r->slice_begin[owner] + piece * r->l.piece,
+                       length * sizeof(float));
+        send_bytes[owner] = at * sizeof(float) - send_offset[owner];
+        receive_offset[owner] = r->first_root[owner] * own * sizeof(float);
+        receive_bytes[owner] = (r->first_root[owner + 1] - r->first_root[owner]) * own * sizeof(float);
+    }
+}
+
+struct finish_job {
+    const struct reduce *r;
+    float *out;
+    size_t n;
+};
+
+static void finish_block(void *context, size_t block, int thread)
+{
+    (void)thread;
+    const struct finish_job *job = context;
+    const struct reduce *r = job->r;
+    const size_t begin = block * ADD_BLOCK, end = smaller(begin + ADD_BLOCK, job->n);
+    for (size_t m = 0; m + 1 < r->l.n_roots; m++) {
+        float *restrict to = r->receive + r->merges[m].to * job->n;
+        const float *restrict from = r->receive + r->merges[m].from * job->n;
+        for (size_t i = begin; i < end; i++) to[i] += from[i];
+    }
+    memcpy(job->out + begin, r->receive + begin, (end - begin) * sizeof(float));
+}
+
+int reduce_finish(struct reduce *r, float *slice_out, struct tabft_failure *f)
+{
+    int error = 0;
+    if (r->next_item != r->l.item_end)
+        return tabft_fail(f, TABFT_SYSTEM, "gradient sum: finished before item %zu of %zu..%zu came", r->next_item,
+                          r->l.item_begin, r->l.item_end);
+    if (r->size == 1) {
+        vector_run(r, copy_block, slice_out, r->slots);
+    } else {
+        /* Slow ranks are waited for here, at little cost, so that the exchanges run while all are awake. */
+        TRY(comm_barrier(r->c, f));
+        const size_t ranks = (size_t)r->size;
+        for (size_t piece = 0; piece < r->l.n_pieces; piece++) {
+            pack_piece(r, piece);
+            TRY(comm_exchange(r->c, r->send, r->counts, r->counts + ranks, r->receive, r->counts + 2 * ranks,
+                              r->counts + 3 * ranks, f));
+            struct finish_job job = {r, slice_out + piece * r->l.piece, piece_length(r, r->rank, piece)};
+            threads_run(r->pool, (job.n + ADD_BLOCK - 1) / ADD_BLOCK, finish_block, &job);
+        }
+    }
+    r->depth = 0;
+    r->next_item = r->l.item_begin;
+fail:
+    return error;
+}
+
+int reduce_gather(struct reduce *r, float *values, struct tabft_failure *f)
+{
+    if (r->size == 1) return 0;
+    for (int rank = 0; rank < r->size; rank++)
+        r->counts[rank] = (r->slice_begin[rank + 1] - r->slice_begin[rank]) * sizeof(float);
+    return comm_gather_all_v(r->c, values + r->l.slice_begin, r->counts, values, f);
+}
+
+int reduce_item_values(struct reduce *r, double *values, struct tabft_failure *f)
+{
+    if (r->size == 1) return 0;
+    for (int rank = 0; rank < r->size; rank++) {
+        size_t begin, end;
+        reduce_share(r->n_items, r->size, rank, &begin, &end);
+        r->counts[rank] = (end - begin) * sizeof(double);
+    }
+    return comm_gather_all_v(r->c, values + r->l.item_begin, r->counts, values, f);
+}
+
+struct square_job {
+    const float *slice;
+    size_t n;
+    double *sums;
+};
+
+static void square_block(void *context, size_t block, int thread)
+{
+    (void)thread;
+    const struct square_job *job = context;
+    const size_t begin = block * REDUCE_BLOCK, n = smaller(REDUCE_BLOCK, job->n - begin);
+    const float *x = job->slice + begin;
+    double lane[8] = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (size_t j = 0; j < 8; j++) lane[j] += (double)x[i + j] * (double)x[i + j];
+    for (size_t j = 0; i + j < n; j++) lane[j] += (double)x[i + j] * (double)x[i + j];
+    job->sums[block] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+/* The sum of `leaves` along the node [begin, end); leaves[0] is leaf number `first`. */
+static double node_sum(const double *leaves, size_t first, size_t begin, size_t end)
+{
+    if (end - begin == 1) return leaves[begin - first];
+    const size_t middle = tree_split(begin, end);
+    return node_sum(leaves, first, begin, middle) + node_sum(leaves, first, middle, end);
+}
+
+/* The sum along [begin, end) from the sums of all ranks' roots, which come in order at *next. */
+static double roots_sum(const struct tree_node **node, const double **value, size_t begin, size_t end)
+{
+    if ((*node)->begin == begin && (*node)->end == end) {
+        (*node)++;
+        return *(*value)++;
+    }
+    const size_t middle = tree_split(begin, end);
+    const double left = roots_sum(node, value, begin, middle);
+    return left + roots_sum(node, value, middle, end);
+}
+
+int reduce_square_sum(struct reduce *r, const float *slice, double *sum, struct tabft_failure *f)
+{
+    int error = 0;
+    double own[TREE_COVER_MAX];
+    double *values = NULL;
+    struct tree_node *nodes = NULL;
+    const size_t n_blocks = (r->n_parameters + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
+    struct square_job job = {slice, r->l.slice_end - r->l.slice_begin, r->block_sums};
+    threads_run(r->pool, r->l.n_blocks, square_block, &job);
+    if (r->size == 1) {
+        *sum = node_sum(r->block_sums, 0, 0, n_blocks);
+        return 0;
+    }
+    /* Each rank sums the nodes it owns whole; everybody gets these few numbers and finishes the same tree. */
+    TRY(memory_new(&nodes, (size_t)r->size * TREE_COVER_MAX, sizeof *nodes, "the gradient norm", f));
+    size_t n_nodes = 0;
+    for (int rank = 0; rank < r->size; rank++) {
+        size_t begin, end;
+        reduce_share(n_blocks, r->size, rank, &begin, &end);
+        const size_t count = tree_cover(n_blocks, begin, end, nodes + n_nodes);
+        for (size_t i = 0; rank == r->rank && i < count; i++)
+            own[i] = node_sum(r->block_sums, begin, nodes[n_nodes + i].begin, nodes[n_nodes + i].end);
+        r->counts[rank] = count * sizeof *own;
+        n_nodes += count;
+    }
+    TRY(memory_new(&values, n_nodes, sizeof *values, "the gradient norm", f));
+    TRY(comm_gather_all_v(r->c, own, r->counts, values, f));
+    const struct tree_node *node = nodes;
+    const double *value = values;
+    *sum = roots_sum(&node, &value, 0, n_blocks);
+fail:
+    free(nodes);
+    free(values);
+    return error;
+}
