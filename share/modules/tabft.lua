@@ -22,4 +22,6 @@ whatis("Description: fine-tunes tabular foundation models on Slurm clusters, bit
 conflict("tabft")
 prepend_path("PATH", pathJoin(prefix, "bin"))
 prepend_path("MANPATH", pathJoin(prefix, "share/man"))
+-- An empty entry stands for the system's own pages.
+append_path("MANPATH", "")
 setenv("TABFT_HOME", prefix)

@@ -21,4 +21,6 @@ module-whatis "TabFT $version: fine-tunes tabular foundation models on Slurm clu
 conflict tabft
 prepend-path PATH $prefix/bin
 prepend-path MANPATH $prefix/share/man
+# An empty entry stands for the system's own pages.
+append-path MANPATH ""
 setenv TABFT_HOME $prefix
