@@ -81,7 +81,7 @@ START_TEST(written_and_loaded_is_the_same)
         table_close(t);
         threads_close(pool);
     }
-    MUST_FAIL(table_write("test_table.tbf", false, &o, NULL, &f), TABFT_INPUT, "exists");
+    MUST_FAIL(table_write("test_table.tbf", false, &o, NULL, &f), TABFT_USE, "exists");
     struct table *t;
     MUST(table_open_schema(&t, "test_table.tbf", &f));
     ck_assert_str_eq(t->digest, first);
