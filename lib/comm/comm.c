@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "comm/comm_internal.h"
@@ -128,10 +127,7 @@ void comm_describe(char *text, size_t size)
 
 void comm_abort(struct comm *c, int status)
 {
-    if (status == 0) status = 5;
-    if (c != NULL && c->watch != NULL) watch_abort(c->watch, status);
-    if (c != NULL) launcher_abort(c->launcher, status); /* before the watchdog was there */
-    _exit(status);
+    watch_abort(c == NULL ? NULL : c->watch, c == NULL ? NULL : c->launcher, status == 0 ? 5 : status);
 }
 
 void comm_close(struct comm *c)

@@ -68,8 +68,9 @@ void watch_advance(struct watch *w);
 void watch_suspect(struct watch *w, char *text, size_t size);
 /* Tells the neighbours that this rank is done; their connections may end from now on. */
 void watch_goodbye(struct watch *w);
-/* Tells everyone, PMIx_Abort, _exit. */
-void watch_abort(struct watch *w, int status) __attribute__((noreturn));
+/* Tells everyone, PMIx_Abort, _exit: the one place below bin/ that ends the process. `w` NULL: before there was a
+ * watchdog; `launcher` NULL too: before anything was joined. */
+void watch_abort(struct watch *w, struct launcher *launcher, int status) __attribute__((noreturn));
 void watch_close(struct watch *w); /* NULL is fine */
 
 #endif

@@ -14,7 +14,7 @@ enum { COMM_ENGINE_ABI = 1, COMM_ENGINE_MESSAGE = 512 };
 struct comm_engine {
     int abi;          /* COMM_ENGINE_ABI */
     const char *name; /* "mpi" */
-    /* Before anything is joined and while the process has one thread: sets environment variables if the library needs any. */
+    /* Sets environment variables if the library needs any; called before open, while no other thread reads them. */
     void (*prepare)(void);
     /* The library's name and version, without starting it. */
     void (*version)(char *text, size_t size);

@@ -188,8 +188,12 @@ static void follow(struct watch *w, enum side from, const struct frame *frame)
     _exit(5);
 }
 
-void watch_abort(struct watch *w, int status)
+void watch_abort(struct watch *w, struct launcher *launcher, int status)
 {
+    if (w == NULL) {
+        launcher_abort(launcher, status);
+        _exit(status);
+    }
     take_the_end(w);
     const struct frame frame = frame_about(FRAME_ABORTED, w->o.rank, w->host);
     frame_send(&w->neighbours[PREVIOUS], &frame);

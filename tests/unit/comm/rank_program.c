@@ -1,0 +1,285 @@
+/* A program for several ranks, started by the tests in tests/faults and tests/slurm under srun and mpirun.
+ *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints a line each
+ *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0 exit1 error
+ *                                             stop, WHERE: init (before it joins), open, collective, close
+ *   rank_program differ RANK                  that rank has another value
+ *   rank_program idle SECONDS                 all wait for rank 0; prints the most CPU seconds a waiting rank used
+ *   rank_program describe                     what comm_describe says */
+#include <nettle/sha2.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "comm/comm.h"
+#include "comm/reduce.h"
+
+/* The failure of the main thread, as bin/ shows it. */
+static _Noreturn void end_failed(struct comm *c, const struct tabft_failure *f)
+{
+    char line[TABFT_MESSAGE_SIZE + 128];
+    const int n = snprintf(line, sizeof line, "rank_program: rank %d (%s): %s\n", comm_rank(c), comm_host(c), f->message);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) _exit(4);
+    comm_abort(c, tabft_exit_status(f->code));
+}
+
+static void open_or_end(struct comm **c, size_t chunk, int timeout_s)
+{
+    struct tabft_failure f = {0};
+    const struct comm_options options = {.engine = getenv("RANK_ENGINE"), .timeout_s = timeout_s, .chunk_bytes = chunk};
+    if (comm_open(c, &options, &f) < 0) end_failed(*c, &f);
+}
+
+static float gradient_of(size_t item, size_t parameter)
+{
+    uint32_t x = (uint32_t)(item * 2654435761u + parameter * 40503u + 977u);
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return (float)(int32_t)x / (float)(1u << (x % 31));
+}
+
+static uint32_t pattern(int from, int to, size_t i) { return (uint32_t)(from * 7919 + to * 104729) + (uint32_t)i; }
+
+/* Every pair of ranks exchanges another number of words; all that arrives is looked at. */
+static int check_exchange(struct comm *c, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t n = (size_t)comm_size(c), most = 3000;
+    size_t *sizes = NULL;
+    uint32_t *send = NULL, *receive = NULL;
+    TRY(memory_new(&sizes, 4 * n, sizeof *sizes, "sizes", f));
+    TRY(memory_new(&send, n * most, sizeof *send, "words", f));
+    TRY(memory_new(&receive, n * most, sizeof *receive, "words", f));
+    size_t *send_bytes = sizes, *send_offset = sizes + n, *receive_bytes = sizes + 2 * n, *receive_offset = sizes + 3 * n;
+    for (size_t r = 0; r < n; r++) {
+        const int self = comm_rank(c), other = (int)r;
+        send_bytes[r] = (size_t)((self * 31 + other * 17) % 5) * 600 * 4;
+        receive_bytes[r] = (size_t)((other * 31 + self * 17) % 5) * 600 * 4;
+        send_offset[r] = receive_offset[r] = r * most * 4;
+        for (size_t i = 0; i < send_bytes[r] / 4; i++) send[r * most + i] = pattern(self, other, i);
+    }
+    TRY(comm_exchange(c, send, send_bytes, send_offset, receive, receive_bytes, receive_offset, f));
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < most; i++) {
+            const uint32_t expected = i < receive_bytes[r] / 4 ? pattern((int)r, comm_rank(c), i) : 0;
+            if (receive[r * most + i] != expected)
+                FAIL(f, TABFT_NOT_HELD, "exchange: word %zu from rank %zu is %u instead of %u", i, r, receive[r * most + i],
+                     expected);
+        }
+fail:
+    free(sizes);
+    free(send);
+    free(receive);
+    return error;
+}
+
+static int check_collectives(struct comm *c, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t words = 5000;
+    uint32_t *data = NULL;
+    int *ranks = NULL;
+    TRY(memory_new(&data, words, sizeof *data, "words", f));
+    TRY(memory_new(&ranks, (size_t)comm_size(c), sizeof *ranks, "ranks", f));
+    for (int root = 0; root < comm_size(c); root++) {
+        for (size_t i = 0; i < words; i++) data[i] = comm_rank(c) == root ? pattern(root, 0, i) : 0;
+        TRY(comm_broadcast(c, data, words * sizeof *data, root, f));
+        for (size_t i = 0; i < words; i++)
+            if (data[i] != pattern(root, 0, i)) FAIL(f, TABFT_NOT_HELD, "broadcast from rank %d: word %zu", root, i);
+    }
+    const int own = comm_rank(c);
+    TRY(comm_gather_all(c, &own, sizeof own, ranks, f));
+    for (int r = 0; r < comm_size(c); r++)
+        if (ranks[r] != r) FAIL(f, TABFT_NOT_HELD, "all-gather: rank %d's place holds %d", r, ranks[r]);
+    TRY(check_exchange(c, f));
+    int agreed = 1;
+    TRY(comm_agree(c, 0, &agreed, f));
+    if (agreed != 0) FAIL(f, TABFT_NOT_HELD, "agreement on 0 gave %d", agreed);
+    TRY(comm_agree(c, own == comm_size(c) - 1 ? TABFT_INPUT : TABFT_STOPPED, &agreed, f));
+    if (agreed != TABFT_INPUT) FAIL(f, TABFT_NOT_HELD, "agreement on the worst gave %d", agreed);
+fail:
+    free(data);
+    free(ranks);
+    return error;
+}
+
+static void hash_text(const void *data, size_t bytes, char hex[2 * SHA256_DIGEST_SIZE + 1])
+{
+    struct sha256_ctx sha;
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    sha256_init(&sha);
+    sha256_update(&sha, bytes, data);
+    sha256_digest(&sha, sizeof digest, digest);
+    for (size_t i = 0; i < sizeof digest; i++) (void)snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+}
+
+static int sum_shape(struct comm *c, struct threads *pool, size_t items, size_t parameters, struct tabft_failure *f)
+{
+    int error = 0;
+    struct reduce *r = NULL;
+    float *values = NULL;
+    double *losses = NULL, square = 0;
+    char hash[2 * SHA256_DIGEST_SIZE + 1], loss_hash[2 * SHA256_DIGEST_SIZE + 1];
+    struct timespec from, to;
+    TRY(memory_new_aligned(&values, parameters, sizeof *values, "values", f));
+    TRY(memory_new(&losses, items, sizeof *losses, "losses", f));
+    TRY(reduce_open(&r, c, pool, items, parameters, f));
+    size_t begin, end;
+    reduce_items(r, &begin, &end);
+    for (size_t item = begin; item < end; item++) {
+        for (size_t p = 0; p < parameters; p++) values[p] = gradient_of(item, p);
+        losses[item] = 1.0 / (double)(item + 3);
+        TRY(reduce_add(r, item, values, f));
+    }
+    TRY(comm_barrier(c, f));
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    reduce_slice(r, &begin, &end);
+    TRY(reduce_finish(r, values + begin, f));
+    TRY(reduce_square_sum(r, values + begin, &square, f));
+    TRY(reduce_gather(r, values, f));
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    TRY(reduce_item_values(r, losses, f));
+    hash_text(values, parameters * sizeof *values, hash);
+    hash_text(losses, items * sizeof *losses, loss_hash);
+    TRY(comm_check_equal(c, "the sum", hash, f));
+    TRY(comm_check_equal(c, "the losses", loss_hash, f));
+    if (comm_rank(c) == 0) {
+        printf("%zux%zu %s %a %.16s\n", items, parameters, hash, square, loss_hash);
+        if (getenv("RANK_TIMES") != NULL)
+            fprintf(stderr, "%zux%zu: %.1f ms\n", items, parameters,
+                    1e3 * (double)(to.tv_sec - from.tv_sec) + 1e-6 * (double)(to.tv_nsec - from.tv_nsec));
+    }
+fail:
+    reduce_close(r);
+    free(values);
+    free(losses);
+    return error;
+}
+
+static int run_sum(char **arguments)
+{
+    struct comm *c = NULL;
+    struct threads *pool = NULL;
+    struct tabft_failure f = {0};
+    int error = 0;
+    open_or_end(&c, (size_t)atol(arguments[0]), 60);
+    TRY(threads_open(&pool, atoi(arguments[1]), &f));
+    TRY(check_collectives(c, &f));
+    for (char **shape = arguments + 2; *shape != NULL; shape++) {
+        size_t items, parameters;
+        if (sscanf(*shape, "%zux%zu", &items, &parameters) != 2) FAIL(&f, TABFT_USE, "'%s' is no shape", *shape);
+        TRY(sum_shape(c, pool, items, parameters, &f));
+    }
+    threads_close(pool);
+    comm_close(c);
+    return 0;
+fail:
+    end_failed(c, &f);
+    return error;
+}
+
+static void die(struct comm *c, const char *how)
+{
+    struct tabft_failure f = {0};
+    if (strcmp(how, "kill") == 0) raise(SIGKILL);
+    if (strcmp(how, "stop") == 0) raise(SIGSTOP);
+    if (strcmp(how, "segv") == 0) raise(SIGSEGV);
+    if (strcmp(how, "abort") == 0) abort();
+    if (strcmp(how, "exit0") == 0) exit(0);
+    if (strcmp(how, "exit1") == 0) exit(1);
+    tabft_fail(&f, TABFT_INPUT, "table.tbf: is broken; pack it again");
+    if (strcmp(how, "error") == 0) end_failed(c, &f);
+}
+
+static int run_die(char **arguments)
+{
+    const char *how = arguments[0], *where = arguments[1];
+    int victim = atoi(arguments[2]);
+    struct comm *c = NULL;
+    struct tabft_failure f = {0};
+    /* Before joining nobody has a rank but by the launcher's variables. */
+    const char *rank = getenv("PMIX_RANK");
+    if (strcmp(where, "init") == 0 && rank != NULL && atoi(rank) == victim) die(c, how);
+    open_or_end(&c, 0, atoi(arguments[3]));
+    if (victim < 0) victim = victim == -1 ? comm_size(c) - 1 : comm_size(c) / 2;
+    const int dies = comm_rank(c) == victim;
+    if (strcmp(where, "open") == 0 && dies) die(c, how);
+    for (int i = 0; i < 3; i++)
+        if (comm_barrier(c, &f) < 0) end_failed(c, &f);
+    if (strcmp(where, "collective") == 0) {
+        if (dies) {
+            usleep(300000);
+            die(c, how);
+        }
+        if (comm_barrier(c, &f) < 0) end_failed(c, &f);
+    }
+    if (strcmp(where, "close") == 0 && dies) {
+        usleep(300000);
+        die(c, how);
+    }
+    comm_close(c);
+    return 0;
+}
+
+static int run_differ(char **arguments)
+{
+    struct comm *c = NULL;
+    struct tabft_failure f = {0};
+    open_or_end(&c, 0, 60);
+    const char *value = comm_rank(c) == atoi(arguments[0]) ? "sha256:2222" : "sha256:1111";
+    if (comm_check_equal(c, "the data digest", value, &f) < 0) end_failed(c, &f);
+    comm_close(c);
+    return 0;
+}
+
+static int run_idle(char **arguments)
+{
+    struct comm *c = NULL;
+    struct tabft_failure f = {0};
+    struct rusage before, after;
+    double *used = NULL;
+    int error = 0;
+    open_or_end(&c, 0, 60);
+    TRY(memory_new(&used, (size_t)comm_size(c), sizeof *used, "seconds", &f));
+    TRY(comm_barrier(c, &f));
+    getrusage(RUSAGE_SELF, &before);
+    if (comm_rank(c) == 0) sleep((unsigned)atoi(arguments[0]));
+    TRY(comm_barrier(c, &f));
+    getrusage(RUSAGE_SELF, &after);
+    const double own = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) +
+                       1e-6 * (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec -
+                                       before.ru_stime.tv_usec);
+    TRY(comm_gather_all(c, &own, sizeof own, used, &f));
+    double most = 0;
+    for (int r = 1; r < comm_size(c); r++) most = used[r] > most ? used[r] : most;
+    if (comm_rank(c) == 0) printf("%.3f\n", most);
+    free(used);
+    comm_close(c);
+    return 0;
+fail:
+    end_failed(c, &f);
+    return error;
+}
+
+int main(int count, char **arguments)
+{
+    static char text[2048];
+    if (count >= 5 && strcmp(arguments[1], "sum") == 0) return run_sum(arguments + 2);
+    if (count == 6 && strcmp(arguments[1], "die") == 0) return run_die(arguments + 2);
+    if (count == 3 && strcmp(arguments[1], "differ") == 0) return run_differ(arguments + 2);
+    if (count == 3 && strcmp(arguments[1], "idle") == 0) return run_idle(arguments + 2);
+    if (count == 2 && strcmp(arguments[1], "describe") == 0) {
+        comm_describe(text, sizeof text);
+        printf("%s", text);
+        return 0;
+    }
+    fprintf(stderr, "rank_program: see its source for the arguments\n");
+    return 2;
+}
