@@ -63,8 +63,8 @@ struct ensemble;
 /* Prepares the estimators for a context. `y_context` holds class codes in [0, n_classes). `query` belongs to
  * ENSEMBLE_FINETUNING (kinds and codes are taken from both parts) and is NULL in ENSEMBLE_PREDICTION. The matrices and
  * labels are borrowed until ensemble_close. Fits nothing yet: cheap next to ensemble_call.
- * Errors: TABFT_INPUT for infinities, fewer than 2 rows, class codes or counts that cannot be, no column that varies
- * in the context, and for anything in the inference_config that is unknown or not implemented. */
+ * Errors: TABFT_INPUT for infinities, fewer than 2 rows, class codes or counts that cannot be, and for anything in the
+ * inference_config that is unknown or not implemented. */
 int ensemble_open(struct ensemble **out, const struct ensemble_options *options, const struct ensemble_columns *context,
                   const int32_t *y_context, const struct ensemble_columns *query, struct tabft_failure *f) TABFT_MUST_CHECK;
 void ensemble_close(struct ensemble *e); /* NULL is fine */
@@ -82,7 +82,8 @@ struct ensemble_call {
 /* Fits the estimator's pipeline on the context and applies it to context and query. `query` NULL: the one given to
  * ensemble_open (none there either: n_query is 0). Blocks of many query rows are several calls; each fits anew and gives
  * the rows it would give in one call. `pool` spreads the columns and may be NULL; calls for different estimators may run
- * at the same time on different pools. *call need not be initialised; on failure nothing is left to free. */
+ * at the same time on different pools. *call need not be initialised; on failure nothing is left to free.
+ * Errors: TABFT_INPUT where no column varies in the context, for infinities in `query`, for what float32 cannot hold. */
 int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensemble_columns *query, struct threads *pool,
                   struct ensemble_call *call, struct tabft_failure *f) TABFT_MUST_CHECK;
 void ensemble_call_clear(struct ensemble_call *call);
@@ -90,15 +91,16 @@ void ensemble_call_clear(struct ensemble_call *call);
 /* [n_classes]: class c goes to the network as ensemble_class_permutation(e, i)[c]. For the skip rule (spec 1.10). */
 const int32_t *ensemble_class_permutation(const struct ensemble *e, size_t estimator);
 size_t ensemble_count(const struct ensemble *e);
+size_t ensemble_classes(const struct ensemble *e);
 double ensemble_temperature(const struct ensemble *e); /* softmax temperature of predictions */
 
 /* ---- Before there is data ---- */
 
 /* Upper bounds for --plan from the options and sizes alone (n_classes may be 0 where it is not known): columns[i] is
- * the most network columns estimator i can have, and *bytes (may be NULL) the most memory one ensemble_call holds at its peak,
- * its result included. */
+ * the most network columns estimator i can have, and *bytes (may be NULL) the most memory one ensemble_call of any of them
+ * holds at its peak on a pool of n_threads, its result included. */
 int ensemble_columns_max(const struct ensemble_options *options, size_t n_columns, size_t n_context, size_t n_query,
-                         size_t *columns, size_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
+                         int n_threads, size_t *columns, size_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- Logits out ---- */
 

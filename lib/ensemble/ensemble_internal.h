@@ -1,0 +1,145 @@
+/* What the files of this room share: the frame that steps work on, the parsed inference_config, the lists of steps. */
+#ifndef TABFT_ENSEMBLE_INTERNAL_H
+#define TABFT_ENSEMBLE_INTERNAL_H
+
+#ifndef TABFT_ENSEMBLE_ROOM
+#error "ensemble_internal.h belongs to lib/ensemble; others include ensemble/ensemble.h"
+#endif
+
+#include "base/failure.h"
+#include "base/threads.h"
+#include "ensemble/ensemble.h"
+
+/* ---- The frame: columns of float64, context rows first, then query rows ---- */
+struct frame_column {
+    double *value;    /* [n_rows], owned by the frame; NaN where missing, always the positive quiet one */
+    bool is_category; /* codes rather than a quantity, for the steps that tell them apart */
+};
+struct frame {
+    size_t n_context, n_rows;
+    size_t n_columns, room;
+    struct frame_column *column;
+};
+int frame_open(struct frame *x, size_t n_context, size_t n_rows, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Appends a zeroed column; its place is x->n_columns - 1 afterwards. */
+int frame_append(struct frame *x, bool is_category, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Column i becomes the old column order[i]; columns that order does not name are dropped. n <= x->n_columns, no index twice. */
+int frame_select(struct frame *x, const size_t *order, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
+void frame_close(struct frame *x);
+
+/* ---- Numbers as numpy computes them (numbers.c) ---- */
+/* Sorts n values without NaN ascending; -0.0 before 0.0. scratch[n]. */
+void numbers_sort(double *value, size_t n, double *scratch);
+/* Copies the values that are there, sorted, to out[n]; returns their number. scratch[n]. */
+size_t numbers_sorted(const double *value, size_t n, double *out, double *scratch);
+/* percentile(100 q) of m >= 1 sorted values, method linear. */
+double numbers_quantile(const double *sorted, size_t m, double q);
+/* numpy's pairwise sum of contiguous values. */
+double numbers_sum(const double *value, size_t n);
+
+/* ---- The inference_config (config.c) ---- */
+/* One way to reshape a column, one entry of reshape_list. Runs on columns side by side, so it must not fail: `scratch` holds
+ * 3 * n_context doubles. Fits on value[0..n_context) and transforms value[0..n_rows) in place. */
+struct reshape {
+    const char *name;
+    void (*run)(const struct reshape *r, double *value, size_t n_context, size_t n_rows, uint64_t seed, double *scratch);
+    double parameter; /* what the entries of one file differ in */
+};
+extern const struct reshape *const reshape_list[]; /* ends in NULL */
+extern const struct reshape reshape_none;
+
+enum category_encoding { CATEGORIES_KEPT, CATEGORIES_NUMERIC, CATEGORIES_ORDINAL };
+enum append_original { APPEND_NO, APPEND_YES, APPEND_AUTO };
+enum shift { SHIFT_NONE, SHIFT_ROTATE, SHIFT_SHUFFLE };
+enum column_subsets { SUBSETS_RANDOM, SUBSETS_BALANCED, SUBSETS_CONSTANT_AND_BALANCED, SUBSETS_GINI, SUBSETS_AUTO };
+enum row_subsets { ROWS_AUTO, ROWS_BALANCED, ROWS_STRATIFIED, ROWS_MAJORITY };
+
+/* One record of PREPROCESS_TRANSFORMS. */
+struct preprocessor {
+    const struct reshape *reshape;
+    enum category_encoding categories;
+    bool shuffled;           /* ordinal codes in random order */
+    size_t least_count;      /* ordinal only for columns whose rarest value occurs so often (0: all) */
+    bool fewer_than_tenth;   /* and with fewer distinct values than a tenth of the rows */
+    enum append_original append;
+    size_t max_columns;
+    size_t svd_divisor; /* 0: no SVD columns; otherwise columns / svd_divisor of them */
+};
+
+enum { PREPROCESSORS_MAX = 32 };
+struct config {
+    size_t n_preprocessors;
+    struct preprocessor preprocessor[PREPROCESSORS_MAX];
+    size_t min_unique_number, min_rows_to_infer, max_unique_text_category;
+    double temperature;
+    double outlier_std, outlier_auto; /* 0: no soft clip */
+    enum shift column_shift, class_shift;
+    bool fingerprint;
+    enum column_subsets column_subsets;
+    size_t constant_columns;
+    double row_subset; /* 0: all rows; below 1 a share; otherwise a count */
+    enum row_subsets row_subsets;
+    size_t max_classes;
+};
+/* Reads the checkpoint's JSON, or the preset where it is NULL. */
+int config_read(struct config *c, const char *architecture, const char *json, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* ---- Column kinds and codes (kinds.c) ---- */
+enum kind { KIND_NUMBER, KIND_CATEGORY, KIND_TEXT, KIND_CONSTANT };
+struct column_kind {
+    enum kind kind;
+    bool coded;       /* values become ranks in value[] */
+    size_t n_values;  /* distinct values without missing, ascending */
+    double *value;
+};
+/* kind[n_columns] from one or two parts with the same columns (second NULL: one). Freed with kinds_free. */
+int kinds_detect(struct column_kind *kind, const struct config *c, const struct ensemble_columns *first,
+                 const struct ensemble_columns *second, struct tabft_failure *f) TABFT_MUST_CHECK;
+void kinds_free(struct column_kind *kind, size_t n_columns);
+/* A cell as the pipeline sees it: the number, its code, ENSEMBLE_UNSEEN, or NaN. */
+double kinds_cell(const struct column_kind *k, double cell);
+
+/* ---- What is drawn (draws.c, subsets.c) ---- */
+struct estimator {
+    const struct preprocessor *preprocessor;
+    size_t column_shift; /* only "rotate" uses it */
+    uint64_t seed;       /* of every step of this pipeline */
+    int32_t *class_permutation; /* [n_classes], in struct draws */
+    size_t n_columns, *column;  /* which columns go in; NULL: all */
+    size_t n_rows, *row;        /* which context rows; NULL: all */
+};
+struct sub_seeds {
+    uint64_t pipelines, columns, rows;
+};
+/* Fills preprocessor, column_shift, seed and class_permutation of estimator[n]; permutations is their storage [n * n_classes]. */
+int draws_make(struct estimator *estimator, size_t n, const struct config *c, uint32_t seed, size_t n_classes,
+               int32_t *permutations, struct sub_seeds *seeds, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* What the steps add to k columns, n_numbers of which are no categories. */
+size_t subsets_added(const struct config *c, const struct preprocessor *p, size_t n_rows, size_t k, size_t n_numbers);
+/* The most columns an estimator may take in (spec 3.3); n_numbers[k] = numbers among the first k columns. */
+size_t subsets_budget(const struct config *c, const struct preprocessor *p, size_t n_rows, size_t n_columns,
+                      const size_t *n_numbers);
+int subsets_columns(struct estimator *estimator, size_t n, const struct config *c, enum ensemble_phase phase, size_t n_rows,
+                    size_t n_columns, const size_t *n_numbers, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
+int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, size_t n_rows, const int32_t *y,
+                 size_t n_classes, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* ---- The steps, in the order of a pipeline; each fits on the context rows and applies to all ---- */
+int step_constant(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, struct threads *pool,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_category(struct frame *x, const struct preprocessor *p, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_fingerprint(struct frame *x, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Also moves *fingerprint, the index of that column (-1: none). */
+int step_shuffle(struct frame *x, enum shift shift, size_t amount, uint64_t seed, int *fingerprint,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
+/* On the network's float32 matrix [n_rows][n_columns]: column j of it is clipped where clips[j]. */
+void step_clip(float *x, size_t n_context, size_t n_rows, size_t n_columns, const bool *clips, double n_std,
+               struct threads *pool);
+
+bool reshape_appends(const struct preprocessor *p, size_t n_columns);
+size_t svd_count(size_t divisor, size_t n_rows, size_t n_columns);
+
+#endif

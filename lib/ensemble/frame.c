@@ -1,0 +1,50 @@
+#define TABFT_ENSEMBLE_ROOM
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "ensemble/ensemble_internal.h"
+
+int frame_open(struct frame *x, size_t n_context, size_t n_rows, struct tabft_failure *f)
+{
+    *x = (struct frame){.n_context = n_context, .n_rows = n_rows, .room = 16};
+    return memory_new(&x->column, x->room, sizeof *x->column, "a table of columns", f);
+}
+
+int frame_append(struct frame *x, bool is_category, struct tabft_failure *f)
+{
+    int error;
+    if (x->n_columns == x->room) {
+        TRY(memory_grow(&x->column, x->room * 2, sizeof *x->column, "a table of columns", f));
+        x->room *= 2;
+    }
+    struct frame_column *c = &x->column[x->n_columns];
+    *c = (struct frame_column){.is_category = is_category};
+    TRY(memory_new(&c->value, x->n_rows, sizeof *c->value, "a column of an estimator", f));
+    x->n_columns++;
+    return 0;
+fail:
+    return error;
+}
+
+int frame_select(struct frame *x, const size_t *order, size_t n, struct tabft_failure *f)
+{
+    struct frame_column *selected = NULL;
+    int error = memory_new(&selected, x->room, sizeof *selected, "a table of columns", f);
+    if (error < 0) return error;
+    for (size_t i = 0; i < n; i++) {
+        selected[i] = x->column[order[i]];
+        x->column[order[i]].value = NULL;
+    }
+    for (size_t i = 0; i < x->n_columns; i++) free(x->column[i].value);
+    free(x->column);
+    x->column = selected;
+    x->n_columns = n;
+    return 0;
+}
+
+void frame_close(struct frame *x)
+{
+    for (size_t i = 0; i < x->n_columns; i++) free(x->column[i].value);
+    free(x->column);
+    *x = (struct frame){0};
+}

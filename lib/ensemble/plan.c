@@ -1,0 +1,59 @@
+/* Sizes before there is data. */
+#define TABFT_ENSEMBLE_ROOM
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "ensemble/ensemble_internal.h"
+
+/* The most columns that any number of varying ones up to `most` becomes. */
+static size_t widest(const struct config *c, const struct preprocessor *p, size_t n_context, size_t most)
+{
+    size_t best = 0;
+    for (size_t k = 1; k <= most; k++) {
+        size_t columns = k + subsets_added(c, p, n_context, k, k);
+        if (columns > best) best = columns;
+    }
+    return best;
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* What ensemble_call holds at its peak: its columns, and either the scratch of a step or the result. In doubles first. */
+static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, int n_threads)
+{
+    double context = (double)n_context, rows = (double)n_rows, columns = (double)n_columns, threads = (double)n_threads;
+    double sorting = 3 * context * threads;
+    double side = n_context < n_columns ? context : columns;
+    double svd = (context > 1024 * columns ? context : 1024 * columns) * threads + side * side + 40 * side
+                 + columns * columns + (n_context < n_columns ? context * columns : 0);
+    double hashing = 12 * context + columns * threads;
+    double result = (rows * columns + context) / 2 + context;
+    double most = sorting > svd ? sorting : svd;
+    if (hashing > most) most = hashing;
+    if (result > most) most = result;
+    return sizeof(double) * (rows * columns + most);
+}
+
+int ensemble_columns_max(const struct ensemble_options *options, size_t n_columns, size_t n_context, size_t n_query,
+                         int n_threads, size_t *columns, size_t *bytes, struct tabft_failure *f)
+{
+    struct config *c = NULL;
+    size_t *n_numbers = NULL, n_rows, most = 0;
+    int error;
+    TRY(memory_new(&c, 1, sizeof *c, "the inference_config", f));
+    TRY(config_read(c, options->architecture, options->inference_config, f));
+    TRY(memory_new(&n_numbers, n_columns + 1, sizeof *n_numbers, "kinds of columns", f));
+    for (size_t k = 0; k <= n_columns; k++) n_numbers[k] = k;
+    size_t n = options->n_estimators, each = n / c->n_preprocessors;
+    for (size_t i = 0; i < n; i++) {
+        const struct preprocessor *p = &c->preprocessor[i < each * c->n_preprocessors ? i / each : i - each * c->n_preprocessors];
+        columns[i] = widest(c, p, n_context, subsets_budget(c, p, n_context, n_columns, n_numbers));
+        most = larger(most, columns[i]);
+    }
+    if (!size_add(n_context, n_query, &n_rows)) FAIL(f, TABFT_USE, "estimators: too many rows");
+    if (bytes != NULL) *bytes = (size_t)bytes_of(n_context, n_rows, most, n_threads);
+fail:
+    free(n_numbers);
+    free(c);
+    return error;
+}
