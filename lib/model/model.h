@@ -83,6 +83,8 @@ int model_forward(struct model_run *run, const float *values, const struct model
  * the loss or a gradient is not finite. */
 int model_gradient(struct model_run *run, const float *values, const struct model_input *input, const struct model_target *target,
                    double *loss, float *gradient, struct tabft_failure *f) TABFT_MUST_CHECK;
-void model_run_close(struct model_run *run);
+/* The instruction set that the run computes with: "avx512", "avx2" or "baseline" (tensor/cpu/cpu.h). */
+const char *model_run_isa(const struct model_run *run);
+void model_run_close(struct model_run *run); /* NULL is fine */
 
 #endif

@@ -1,0 +1,109 @@
+/* Float32 arithmetic where TabPFN's own is float32; sums in float64. */
+#define TABFT_MODEL_ROOM
+#include <float.h>
+#include <math.h>
+
+#include "model/model_internal.h"
+
+/* What stands in the indicator beside a number. */
+static float indicator(float x)
+{
+    if (isnan(x)) return -2.0f;
+    if (isinf(x)) return x > 0 ? 2.0f : 4.0f;
+    return 0.0f;
+}
+
+/* Mean of the finite ones of n numbers `stride` apart; 0 where there are none. */
+static float finite_mean(size_t n, const float *x, size_t stride)
+{
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i * stride])) continue;
+        sum += x[i * stride];
+        count++;
+    }
+    return count == 0 ? 0.0f : (float)(sum / (double)count);
+}
+
+size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used)
+{
+    const size_t rows = s->n_context + s->n_query, n = s->n_columns;
+    size_t count = 0;
+    for (size_t c = 0; c < n; c++) {
+        bool differs = rows <= 1; /* a missing value differs from everything, itself too */
+        for (size_t i = 1; i < rows && !differs; i++) differs = !(x[i * n + c] == x[c]);
+        used[c] = differs;
+        count += differs;
+    }
+    return count;
+}
+
+/* Writes one standardised column: to[i * stride]. Returns whether it differs anywhere. */
+static bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride)
+{
+    const size_t rows = s->n_context + s->n_query, n = s->n_columns;
+    const float filling = finite_mean(s->n_context, x, n);
+    for (size_t i = 0; i < rows; i++) to[i * stride] = isfinite(x[i * n]) ? x[i * n] : filling;
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < s->n_context; i++) sum += to[i * stride];
+    const float mean = (float)(sum / (double)s->n_context);
+    for (size_t i = 0; i < s->n_context; i++) {
+        const double d = (double)to[i * stride] - mean;
+        squares += d * d;
+    }
+    float deviation = s->n_context > 1 ? (float)sqrt(squares / (double)(s->n_context - 1)) : 1.0f;
+    if (deviation == 0.0f) deviation = 1.0f;
+    bool differs = false;
+    for (size_t i = 0; i < rows; i++) {
+        const float z = (to[i * stride] - mean) / (deviation + FLT_EPSILON);
+        to[i * stride] = z < -100.0f ? -100.0f : z > 100.0f ? 100.0f : z;
+        differs |= to[i * stride] != to[0];
+    }
+    return differs;
+}
+
+/* One group: its columns, then zeros up to the group's size, scaled by how many of them vary. */
+static void encode_group(const struct encode_sizes *s, const float *x, const size_t *columns, size_t n_columns, float *to, size_t stride)
+{
+    const size_t rows = s->n_context + s->n_query, size = s->group_features;
+    size_t varying = 0;
+    for (size_t j = 0; j < size; j++) {
+        bool differs = false;
+        if (j < n_columns) differs = encode_column(s, x + columns[j], to + j, stride);
+        for (size_t i = 0; i < rows; i++) {
+            to[i * stride + size + j] = j < n_columns ? indicator(x[i * s->n_columns + columns[j]]) : 0.0f;
+            if (!differs) to[i * stride + j] = 0.0f;
+        }
+        varying += differs;
+    }
+    const float scale = sqrtf((float)size / (float)(varying > 0 ? varying : 1));
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < size; j++) to[i * stride + j] *= scale;
+}
+
+void encode_features(const struct encode_sizes *s, const float *x, const bool *used, float *feature)
+{
+    enum { GROUP_MAX = 64 };
+    size_t n_used = 0, columns[GROUP_MAX], in_group = 0, group = 0;
+    for (size_t c = 0; c < s->n_columns; c++) n_used += used[c];
+    const size_t n_groups = (n_used + s->group_features - 1) / s->group_features, stride = n_groups * 2 * s->group_features;
+    for (size_t c = 0; c < s->n_columns; c++) {
+        if (used[c]) columns[in_group++] = c;
+        const bool full = in_group == s->group_features, end = c + 1 == s->n_columns && in_group > 0;
+        if (!full && !end) continue;
+        encode_group(s, x, columns, in_group, feature + group * 2 * s->group_features, stride);
+        group++;
+        in_group = 0;
+    }
+}
+
+void encode_targets(const struct encode_sizes *s, const float *y_context, bool classification, float *target)
+{
+    const float filling = finite_mean(s->n_context, y_context, 1), whole = classification ? ceilf(filling) : filling;
+    for (size_t i = 0; i < s->n_context + s->n_query; i++) {
+        const float y = i < s->n_context ? y_context[i] : NAN;
+        target[2 * i] = isfinite(y) ? y : whole;
+        target[2 * i + 1] = indicator(y);
+    }
+}

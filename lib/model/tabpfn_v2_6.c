@@ -1,0 +1,215 @@
+/* TabPFN v2.6: tokens are cells (a row's feature group, or its target); each block lets the cells of a row, then those
+ * of a column attend to each other, then transforms each alone; RMSNorm after each of the three. */
+#define TABFT_MODEL_ROOM
+#include <float.h>
+#include <string.h>
+
+#include "model/model_internal.h"
+
+enum { WIDTH_MAX = 8192, LAYERS_MAX = 512, HEADS_MAX = 256, GROUP_MAX = 64, THINKING_MAX = 65536, CLASSES_MAX = 100000, HIDDEN_MAX = 65536 };
+
+/* ---- config ---- */
+
+static const char published[] =
+    "{\"max_num_classes\": 10, \"num_buckets\": -1, \"name\": \"TabPFN-v2.6\", \"emsize\": 192, \"nlayers\": 24, \"nhead\": 3,"
+    " \"features_per_group\": 3, \"num_thinking_rows\": 64, \"encoder_type\": \"linear\", \"encoder_mlp_hidden_dim\": 1024}";
+
+static int check_sizes(const struct model_config *c, struct tabft_failure *f)
+{
+    if (c->width % c->heads != 0)
+        return tabft_fail(f, TABFT_INPUT, "config: emsize %zu is no multiple of nhead %zu", c->width, c->heads);
+    if (c->width % 4 != 0) return tabft_fail(f, TABFT_INPUT, "config: emsize %zu is no multiple of 4", c->width);
+    if (c->max_classes == 0 && c->buckets == 0)
+        return tabft_fail(f, TABFT_INPUT, "config: neither max_num_classes nor num_buckets is positive; a network has one of them");
+    return 0;
+}
+
+static int configure(struct model_config *out, const json_t *config, json_t **whole, struct tabft_failure *f)
+{
+    int error = 0;
+    const char *encoder;
+    json_t *all = json_loads(published, 0, NULL);
+    if (all == NULL || (config != NULL && json_object_update(all, (json_t *)config) != 0)) FAIL(f, TABFT_SYSTEM, "no memory for a config");
+    *out = (struct model_config){0};
+    TRY(model_config_size(all, "emsize", 1, WIDTH_MAX, &out->width, f));
+    TRY(model_config_size(all, "nlayers", 0, LAYERS_MAX, &out->layers, f));
+    TRY(model_config_size(all, "nhead", 1, HEADS_MAX, &out->heads, f));
+    TRY(model_config_size(all, "features_per_group", 1, GROUP_MAX, &out->group_features, f));
+    TRY(model_config_size(all, "num_thinking_rows", 0, THINKING_MAX, &out->thinking_rows, f));
+    encoder = json_string_value(json_object_get(all, "encoder_type"));
+    if (encoder == NULL || (strcmp(encoder, "linear") != 0 && strcmp(encoder, "mlp") != 0))
+        FAIL(f, TABFT_INPUT, "config: encoder_type is neither \"linear\" nor \"mlp\"");
+    if (strcmp(encoder, "mlp") == 0) TRY(model_config_size(all, "encoder_mlp_hidden_dim", 1, HIDDEN_MAX, &out->encoder_hidden, f));
+    /* TabPFN leaves the one that does not apply at -1 or 0 (regressors) or anything (classifiers). */
+    if (json_integer_value(json_object_get(all, "max_num_classes")) > 0)
+        TRY(model_config_size(all, "max_num_classes", 1, CLASSES_MAX, &out->max_classes, f));
+    else if (json_integer_value(json_object_get(all, "num_buckets")) > 0)
+        TRY(model_config_size(all, "num_buckets", 1, CLASSES_MAX, &out->buckets, f));
+    TRY(check_sizes(out, f));
+    *whole = all;
+    all = NULL;
+fail:
+    json_decref(all);
+    return error;
+}
+
+/* ---- parameters, in TabPFN's order ---- */
+
+static int declare_attention(struct model *m, const char *kind, size_t block, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t e = m->config.width;
+    TRY(model_declare(m, MODEL_DRAW_XAVIER, e, e, f, "blocks.%zu.%s.q_projection.weight", block, kind));
+    TRY(model_declare(m, MODEL_DRAW_XAVIER, e, e, f, "blocks.%zu.%s.k_projection.weight", block, kind));
+    TRY(model_declare(m, MODEL_DRAW_XAVIER, e, e, f, "blocks.%zu.%s.v_projection.weight", block, kind));
+    TRY(model_declare(m, MODEL_DRAW_ZERO, e, e, f, "blocks.%zu.%s.out_projection.weight", block, kind));
+fail:
+    return error;
+}
+
+/* The parameters of a block, in numbers from its first. q, k and v lie next to each other, so that one product makes them. */
+enum { ROW_Q, ROW_K, ROW_V, ROW_OUT, COLUMN_Q, COLUMN_K, COLUMN_V, COLUMN_OUT, NORM_ROW, NORM_COLUMN, NORM_MLP, MLP_IN, MLP_OUT, BLOCK_PARAMETERS };
+
+static int declare_block(struct model *m, size_t block, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t e = m->config.width;
+    TRY(declare_attention(m, "per_sample_attention_between_features", block, f));
+    TRY(declare_attention(m, "per_column_attention_between_cells", block, f));
+    TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mha1.weight", block));
+    TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mha2.weight", block));
+    TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mlp.weight", block));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, 2 * e, e, f, "blocks.%zu.mlp.0.weight", block));
+    TRY(model_declare(m, MODEL_DRAW_ZERO, e, 2 * e, f, "blocks.%zu.mlp.2.weight", block));
+fail:
+    return error;
+}
+
+static int declare(struct model *m, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct model_config *c = &m->config;
+    const size_t e = c->width, in = 2 * c->group_features, outputs = c->max_classes > 0 ? c->max_classes : c->buckets;
+    for (size_t b = 0; b < c->layers; b++) TRY(declare_block(m, b, f)); /* first: block b begins at parameter b * BLOCK_PARAMETERS */
+    if (c->encoder_hidden == 0) {
+        TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, in, f, "feature_group_embedder.weight"));
+    } else {
+        TRY(model_declare(m, MODEL_DRAW_FAN_IN, c->encoder_hidden, in, f, "feature_group_embedder.0.weight"));
+        TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, c->encoder_hidden, f, "feature_group_embedder.2.weight"));
+    }
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, 2, f, "target_embedder.weight"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, 0, f, "target_embedder.bias"));
+    TRY(model_declare(m, MODEL_DRAW_NORMAL, c->thinking_rows, e, f, "add_thinking_rows.row_token_values_TE"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, 2 * e, e, f, "output_projection.0.weight"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, 2 * e, 0, f, "output_projection.0.bias"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, outputs, 2 * e, f, "output_projection.2.weight"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, outputs, 0, f, "output_projection.2.bias"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, e / 4, f, "feature_positional_embedding_embeddings.weight"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, 0, f, "feature_positional_embedding_embeddings.bias"));
+fail:
+    return error;
+}
+
+/* ---- operations ---- */
+
+/* `count` parameters of one block from `first` on as one matrix: they follow each other and have equal widths. */
+static int block_weight(const struct model *m, struct tape *t, size_t block, int first, size_t count)
+{
+    const struct model_parameter *p = &m->parameters[block * BLOCK_PARAMETERS + (size_t)first];
+    const bool vector = p->rank == 1;
+    return tape_parameter(t, p->offset, vector ? 1 : p->shape[0] * count, vector ? p->shape[0] : p->shape[1]);
+}
+
+static int named(const struct model *m, struct tape *t, const char *name)
+{
+    for (size_t i = 0; i < m->n_parameters; i++) {
+        const struct model_parameter *p = &m->parameters[i];
+        if (strcmp(p->name, name) == 0) return p->rank == 1 ? tape_parameter(t, p->offset, 1, p->shape[0]) : tape_parameter(t, p->offset, p->shape[0], p->shape[1]);
+    }
+    return TAPE_NONE;
+}
+
+struct tokens {
+    size_t rows, n_context, columns; /* rows and n_context with the thinking rows */
+};
+
+/* The cells of a row attend to each other: a sequence is a row. */
+static int between_features(const struct model *m, struct tape *t, size_t block, const struct tokens *n, int x)
+{
+    const size_t e = m->config.width, h = m->config.heads, c = n->columns;
+    int qkv = tape_linear(t, x, n->rows * c, block_weight(m, t, block, ROW_Q, 3), TAPE_NONE, TAPE_NONE);
+    struct op_attention a = {
+        .sequences = n->rows, .n_context = c, .n_query = 0, .heads = h, .width = e / h, .context_kv_heads = h, .query_kv_heads = h,
+        .q = {c * 3 * e, 3 * e, 0}, .k = {c * 3 * e, 3 * e, e}, .v = {c * 3 * e, 3 * e, 2 * e}, .o = {c * e, e, 0}, .statistics = {c * 2 * h, 2 * h, 0},
+    };
+    int o = tape_attention(t, &a, qkv, qkv, qkv);
+    tape_cheap(t, o); /* short sequences: nearly free beside the products around it */
+    int y = tape_linear(t, o, n->rows * c, block_weight(m, t, block, ROW_OUT, 1), TAPE_NONE, x);
+    return tape_rms_norm(t, y, block_weight(m, t, block, NORM_ROW, 1), FLT_EPSILON);
+}
+
+/* The cells of a column attend to those of the context rows; query rows all use key-value head 0. */
+static int between_cells(const struct model *m, struct tape *t, size_t block, const struct tokens *n, int x)
+{
+    const size_t e = m->config.width, h = m->config.heads, c = n->columns;
+    int kv = tape_linear(t, x, n->n_context * c, block_weight(m, t, block, COLUMN_K, 2), TAPE_NONE, TAPE_NONE);
+    int q = tape_linear(t, x, n->rows * c, block_weight(m, t, block, COLUMN_Q, 1), TAPE_NONE, TAPE_NONE);
+    struct op_attention a = {
+        .sequences = c, .n_context = n->n_context, .n_query = n->rows - n->n_context, .heads = h, .width = e / h, .context_kv_heads = h, .query_kv_heads = 1,
+        .q = {e, c * e, 0}, .k = {2 * e, c * 2 * e, 0}, .v = {2 * e, c * 2 * e, e}, .o = {e, c * e, 0}, .statistics = {2 * h, c * 2 * h, 0},
+    };
+    int o = tape_attention(t, &a, q, kv, kv);
+    int y = tape_linear(t, o, n->rows * c, block_weight(m, t, block, COLUMN_OUT, 1), TAPE_NONE, x);
+    return tape_rms_norm(t, y, block_weight(m, t, block, NORM_COLUMN, 1), FLT_EPSILON);
+}
+
+static int each_alone(const struct model *m, struct tape *t, size_t block, const struct tokens *n, int x)
+{
+    int hidden = tape_linear(t, x, n->rows * n->columns, block_weight(m, t, block, MLP_IN, 1), TAPE_NONE, TAPE_NONE);
+    int active = tape_gelu(t, hidden);
+    int y = tape_linear(t, active, n->rows * n->columns, block_weight(m, t, block, MLP_OUT, 1), TAPE_NONE, x);
+    tape_cheap(t, active);
+    return tape_rms_norm(t, y, block_weight(m, t, block, NORM_MLP, 1), FLT_EPSILON);
+}
+
+static int embed_features(const struct model *m, struct tape *t, int feature, size_t rows)
+{
+    if (m->config.encoder_hidden == 0) return tape_linear(t, feature, rows, named(m, t, "feature_group_embedder.weight"), TAPE_NONE, TAPE_NONE);
+    int hidden = tape_linear(t, feature, rows, named(m, t, "feature_group_embedder.0.weight"), TAPE_NONE, TAPE_NONE);
+    return tape_linear(t, tape_gelu(t, hidden), rows, named(m, t, "feature_group_embedder.2.weight"), TAPE_NONE, TAPE_NONE);
+}
+
+static void record(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
+{
+    const struct model_config *c = &m->config;
+    const size_t rows = s->n_context + s->n_query, e = c->width;
+    const struct tokens n = {c->thinking_rows + rows, c->thinking_rows + s->n_context, s->n_groups + 1};
+    io->feature = tape_input(t, rows * s->n_groups, 2 * c->group_features);
+    io->target = tape_input(t, rows, 2);
+    io->column = tape_input(t, s->n_groups, e / 4);
+    int feature = embed_features(m, t, io->feature, rows * s->n_groups);
+    int column = tape_linear(t, io->column, s->n_groups, named(m, t, "feature_positional_embedding_embeddings.weight"),
+                             named(m, t, "feature_positional_embedding_embeddings.bias"), TAPE_NONE);
+    int target = tape_linear(t, io->target, rows, named(m, t, "target_embedder.weight"), named(m, t, "target_embedder.bias"), TAPE_NONE);
+    int x = tape_assemble(t, feature, column, target, named(m, t, "add_thinking_rows.row_token_values_TE"));
+    for (size_t b = 0; b < c->layers; b++) {
+        tape_segment(t);
+        x = between_features(m, t, b, &n, x);
+        tape_cheap(t, x);
+        x = between_cells(m, t, b, &n, x);
+        tape_cheap(t, x);
+        x = each_alone(m, t, b, &n, x);
+        tape_cheap(t, x);
+    }
+    tape_segment_end(t);
+    int answer = tape_select(t, x, n.n_context * n.columns + n.columns - 1, n.columns, s->n_query); /* the target column of query rows */
+    int hidden = tape_linear(t, answer, s->n_query, named(m, t, "output_projection.0.weight"), named(m, t, "output_projection.0.bias"), TAPE_NONE);
+    io->logits = tape_linear(t, tape_gelu(t, hidden), s->n_query, named(m, t, "output_projection.2.weight"), named(m, t, "output_projection.2.bias"), TAPE_NONE);
+    io->labels = io->permutation = io->loss = TAPE_NONE;
+    if (s->n_classes == 0) return;
+    io->labels = tape_input(t, s->n_query, 1);
+    io->permutation = tape_input(t, s->n_classes, 1);
+    io->loss = tape_cross_entropy(t, io->logits, io->labels, io->permutation, s->scale);
+}
+
+const struct model_architecture model_tabpfn_v2_6 = {"tabpfn_v2_6", configure, declare, record};

@@ -1,0 +1,347 @@
+/* The kernels for one instruction set. A file sets SIMD_WIDTH, TILE_ROWS and KERNELS (the name of the table), allows the
+ * compiler the instructions, and includes this. What a kernel does is said in cpu_internal.h. */
+#define TABFT_TENSOR_ROOM
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "tensor/cpu/cpu_internal.h"
+#include "tensor/cpu/simd_internal.h"
+
+enum { TILE_VECS = 2, TILE_COLUMNS = TILE_VECS * SIMD_WIDTH };
+
+/* ---- matrix products ---- */
+
+/* One tile of up to TILE_ROWS rows and one panel; `rows` and `unit_step` (a_step == 1, else a_row == 1) are constants after inlining. */
+INLINE void tile(const size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b, float *c, const float *init, size_t columns)
+{
+    vec sum[TILE_ROWS][TILE_VECS] = {0};
+    const size_t a_row = p->a_row, a_step = p->a_step, k = p->k;
+    for (size_t s = 0; s < k; s++) {
+        vec b0 = v_load(b), b1 = v_load(b + SIMD_WIDTH);
+        b += TILE_COLUMNS;
+#pragma GCC unroll 12
+        for (size_t i = 0; i < rows; i++) {
+            vec x = v_splat(unit_step ? a[i * a_row] : a[i]);
+            sum[i][0] = v_fma(x, b0, sum[i][0]);
+            sum[i][1] = v_fma(x, b1, sum[i][1]);
+        }
+        a += unit_step ? 1 : a_step;
+    }
+    if (columns == TILE_COLUMNS) {
+#pragma GCC unroll 12
+        for (size_t i = 0; i < rows; i++) {
+            float *to = c + i * p->c_row;
+            vec s0 = sum[i][0], s1 = sum[i][1];
+            if (init != NULL) {
+                s0 += v_load(init + i * p->init_row);
+                s1 += v_load(init + i * p->init_row + SIMD_WIDTH);
+            }
+            v_store(to, s0);
+            v_store(to + SIMD_WIDTH, s1);
+        }
+        return;
+    }
+#pragma GCC unroll 12
+    for (size_t i = 0; i < rows; i++) {
+        float whole[TILE_COLUMNS];
+        v_store(whole, sum[i][0]);
+        v_store(whole + SIMD_WIDTH, sum[i][1]);
+        for (size_t j = 0; j < columns; j++) c[i * p->c_row + j] = init == NULL ? whole[j] : whole[j] + init[i * p->init_row + j];
+    }
+}
+
+#define TILE_CASE(rows)                                                                                                \
+    case rows:                                                                                                         \
+        tile(rows, unit_step, p, a, b, c, init, columns);                                                              \
+        break;
+
+INLINE void tile_of(size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b, float *c, const float *init, size_t columns)
+{
+    switch (rows) {
+        TILE_CASE(1)
+        TILE_CASE(2)
+        TILE_CASE(3)
+        TILE_CASE(4)
+#if TILE_ROWS > 4
+        TILE_CASE(5)
+        TILE_CASE(6)
+#endif
+#if TILE_ROWS > 6
+        TILE_CASE(7)
+        TILE_CASE(8)
+        TILE_CASE(9)
+        TILE_CASE(10)
+        TILE_CASE(11)
+        TILE_CASE(12)
+#endif
+    }
+}
+
+INLINE void product_of(const bool unit_step, const struct product *p)
+{
+    for (size_t i = 0; i < p->m; i += TILE_ROWS) {
+        size_t rows = smaller(TILE_ROWS, p->m - i);
+        const float *a = p->a + i * p->a_row;
+        for (size_t j = 0; j < p->n; j += TILE_COLUMNS) {
+            const float *init = p->init == NULL ? NULL : p->init + i * p->init_row + j;
+            tile_of(rows, unit_step, p, a, p->b + j * p->k, p->c + i * p->c_row + j, init, smaller(TILE_COLUMNS, p->n - j));
+        }
+    }
+}
+
+static void product_rows(const struct product *p) { product_of(true, p); }
+static void product_columns(const struct product *p) { product_of(false, p); }
+
+static void product(const struct product *p)
+{
+    if (p->a_step == 1) product_rows(p);
+    else product_columns(p);
+}
+
+static void pack_rows(size_t k, size_t n, const float *source, size_t stride, float scale, float *panels)
+{
+    for (size_t j = 0; j < n; j += TILE_COLUMNS, panels += k * TILE_COLUMNS) {
+        size_t columns = smaller(TILE_COLUMNS, n - j);
+        for (size_t s = 0; s < k; s++) {
+            const float *from = source + s * stride + j;
+            float *to = panels + s * TILE_COLUMNS;
+            if (columns == TILE_COLUMNS) {
+                v_store(to, v_load(from) * scale);
+                v_store(to + SIMD_WIDTH, v_load(from + SIMD_WIDTH) * scale);
+                continue;
+            }
+            for (size_t c = 0; c < TILE_COLUMNS; c++) to[c] = c < columns ? from[c] * scale : 0.0f;
+        }
+    }
+}
+
+static void pack_columns(size_t k, size_t n, const float *source, size_t stride, float scale, float *panels)
+{
+    for (size_t j = 0; j < n; j += TILE_COLUMNS, panels += k * TILE_COLUMNS) {
+        size_t columns = smaller(TILE_COLUMNS, n - j);
+        for (size_t s0 = 0; s0 < k; s0 += 16) {
+            size_t s1 = smaller(s0 + 16, k);
+            for (size_t c = 0; c < columns; c++)
+                for (size_t s = s0; s < s1; s++) panels[s * TILE_COLUMNS + c] = source[(j + c) * stride + s] * scale;
+            for (size_t c = columns; c < TILE_COLUMNS; c++)
+                for (size_t s = s0; s < s1; s++) panels[s * TILE_COLUMNS + c] = 0.0f;
+        }
+    }
+}
+
+/* ---- attention ---- */
+
+static void softmax_block(size_t rows, size_t columns, float *scores, size_t stride, float scale2, float *maximum, float *sum, float *factor)
+{
+    const size_t room = round_up(columns, SUM_LANES);
+    for (size_t i = 0; i < rows; i++) {
+        float *row = scores + i * stride;
+        for (size_t j = columns; j < room; j++) row[j] = -3.0e38f; /* 2^(this) is nothing */
+        vec top[SUM_VECS];
+        for (int l = 0; l < SUM_VECS; l++) top[l] = v_load(row + l * SIMD_WIDTH);
+        for (size_t j = SUM_LANES; j < room; j += SUM_LANES)
+            for (int l = 0; l < SUM_VECS; l++) top[l] = v_max(v_load(row + j + (size_t)l * SIMD_WIDTH), top[l]);
+        float most = -INFINITY;
+        for (int l = 0; l < SUM_VECS; l++)
+            for (int c = 0; c < SIMD_WIDTH; c++) most = top[l][c] > most ? top[l][c] : most;
+        most *= scale2;
+        most = most > maximum[i] ? most : maximum[i];
+        vec from = v_splat(-most), scale = v_splat(scale2);
+        struct lanes total = {0};
+        for (size_t j = 0; j < room; j += SUM_LANES)
+            for (int l = 0; l < SUM_VECS; l++) {
+                float *at = row + j + (size_t)l * SIMD_WIDTH;
+                vec e = v_exp2(v_fma(v_load(at), scale, from));
+                v_store(at, e);
+                total.v[l] += e;
+            }
+        factor[i] = v_exp2(v_splat(maximum[i] - most))[0];
+        sum[i] = sum[i] * factor[i] + lanes_sum(&total);
+        maximum[i] = most;
+    }
+}
+
+static void softmax_slopes(size_t rows, size_t columns, float *scores, float *slopes, size_t stride, float scale2, const float *maximum, const float *mean)
+{
+    const size_t room = round_up(columns, SUM_LANES);
+    for (size_t i = 0; i < rows; i++) {
+        float *p = scores + i * stride, *d = slopes + i * stride;
+        vec from = v_splat(-maximum[i]), scale = v_splat(scale2);
+        for (size_t j = 0; j < room; j += SIMD_WIDTH) {
+            vec e = v_exp2(v_fma(v_load(p + j), scale, from));
+            v_store(p + j, e);
+            v_store(d + j, e * (v_load(d + j) - mean[i]));
+        }
+    }
+}
+
+static void scale_rows(size_t rows, size_t width, float *x, size_t stride, const float *factor)
+{
+    for (size_t i = 0; i < rows; i++) {
+        float *row = x + i * stride;
+        size_t j = 0;
+        for (; j + SIMD_WIDTH <= width; j += SIMD_WIDTH) v_store(row + j, v_load(row + j) * factor[i]);
+        for (; j < width; j++) row[j] *= factor[i];
+    }
+}
+
+/* ---- elementwise and row by row ---- */
+
+/* Loads up to SUM_LANES numbers, zeros behind them. */
+INLINE struct lanes lanes_load(const float *p, size_t count)
+{
+    struct lanes l;
+    float whole[SUM_LANES];
+    if (count < SUM_LANES) {
+        for (size_t i = 0; i < SUM_LANES; i++) whole[i] = i < count ? p[i] : 0.0f;
+        p = whole;
+    }
+    for (int i = 0; i < SUM_VECS; i++) l.v[i] = v_load(p + i * SIMD_WIDTH);
+    return l;
+}
+
+INLINE void lanes_store(float *p, const struct lanes *l, size_t count)
+{
+    if (count >= SUM_LANES) {
+        for (int i = 0; i < SUM_VECS; i++) v_store(p + i * SIMD_WIDTH, l->v[i]);
+        return;
+    }
+    float whole[SUM_LANES];
+    for (int i = 0; i < SUM_VECS; i++) v_store(whole + i * SIMD_WIDTH, l->v[i]);
+    for (size_t i = 0; i < count; i++) p[i] = whole[i];
+}
+
+static float scale_dot(size_t width, const float *x, float factor, const float *z, float *y)
+{
+    struct lanes total = {0};
+    for (size_t j = 0; j < width; j += SUM_LANES) {
+        struct lanes a = lanes_load(x + j, width - j), b = lanes_load(z + j, width - j);
+        for (int l = 0; l < SUM_VECS; l++) {
+            a.v[l] *= factor;
+            total.v[l] = v_fma(a.v[l], b.v[l], total.v[l]);
+        }
+        lanes_store(y + j, &a, width - j);
+    }
+    return lanes_sum(&total);
+}
+
+static void add(size_t count, const float *x, float *y)
+{
+    size_t j = 0;
+    for (; j + SIMD_WIDTH <= count; j += SIMD_WIDTH) v_store(y + j, v_load(y + j) + v_load(x + j));
+    for (; j < count; j++) y[j] += x[j];
+}
+
+/* erf to 1e-7: an odd polynomial below 0.93, beyond it 1 - 2^-q(|x|) with |x| cut at 4, where erf is 1 in float32. */
+INLINE vec v_erf(vec x)
+{
+    vec t = v_abs(x), s = x * x;
+    vec near = v_fma(v_splat(-0.00059538835f), s, v_splat(0.0049859746f));
+    near = v_fma(near, s, v_splat(-0.02676175f));
+    near = v_fma(near, s, v_splat(0.11281684f));
+    near = v_fma(near, s, v_splat(-0.3761248f));
+    near = v_fma(near, s, v_splat(1.1283791f)) * x;
+    vec u = (vec)(((vec_int)t & (t < 4.0f)) | ((vec_int)v_splat(4.0f) & ~(t < 4.0f)));
+    vec q = v_fma(v_splat(1.0433115e-05f), u, v_splat(-0.0003148581f));
+    q = v_fma(q, u, v_splat(0.003610342f));
+    q = v_fma(q, u, v_splat(-0.023694566f));
+    q = v_fma(q, u, v_splat(0.10615905f));
+    q = v_fma(q, u, v_splat(0.63519806f));
+    q = v_fma(q, u, v_splat(1.1286371f)) * u;
+    vec far = 1.0f - v_exp2(q * -1.44269504f);
+    far = (vec)((vec_int)far | ((vec_int)x & INT32_MIN));
+    return v_select(t < 0.93f, near, far);
+}
+
+INLINE vec v_gelu(vec x) { return 0.5f * x * (1.0f + v_erf(x * 0.707106781f)); }
+
+INLINE vec v_gelu_slope(vec x)
+{
+    vec density = v_exp2(x * x * -0.721347520f) * 0.398942280f; /* exp(-x^2/2) / sqrt(2 pi) */
+    return v_fma(x, density, 0.5f * (1.0f + v_erf(x * 0.707106781f)));
+}
+
+static void gelu(size_t count, const float *x, float *y)
+{
+    for (size_t j = 0; j < count; j += SUM_LANES) {
+        struct lanes a = lanes_load(x + j, count - j);
+        for (int l = 0; l < SUM_VECS; l++) a.v[l] = v_gelu(a.v[l]);
+        lanes_store(y + j, &a, count - j);
+    }
+}
+
+static void gelu_backward(size_t count, const float *x, const float *dy, float *dx, bool add_to)
+{
+    for (size_t j = 0; j < count; j += SUM_LANES) {
+        struct lanes a = lanes_load(x + j, count - j), d = lanes_load(dy + j, count - j), old = {0};
+        if (add_to) old = lanes_load(dx + j, count - j);
+        for (int l = 0; l < SUM_VECS; l++) a.v[l] = v_fma(v_gelu_slope(a.v[l]), d.v[l], old.v[l]);
+        lanes_store(dx + j, &a, count - j);
+    }
+}
+
+/* 1 / sqrt(mean of squares + epsilon) of one row. */
+INLINE float inverse_rms(size_t width, float epsilon, const float *x)
+{
+    struct lanes total = {0};
+    for (size_t j = 0; j < width; j += SUM_LANES) {
+        struct lanes a = lanes_load(x + j, width - j);
+        for (int l = 0; l < SUM_VECS; l++) total.v[l] = v_fma(a.v[l], a.v[l], total.v[l]);
+    }
+    return 1.0f / sqrtf(lanes_sum(&total) / (float)width + epsilon);
+}
+
+static void rms_norm(size_t rows, size_t width, float epsilon, const float *x, const float *w, float *y)
+{
+    for (size_t i = 0; i < rows; i++, x += width, y += width) {
+        const float r = inverse_rms(width, epsilon, x);
+        for (size_t j = 0; j < width; j += SUM_LANES) {
+            struct lanes a = lanes_load(x + j, width - j), b = lanes_load(w + j, width - j);
+            for (int l = 0; l < SUM_VECS; l++) a.v[l] = a.v[l] * r * b.v[l];
+            lanes_store(y + j, &a, width - j);
+        }
+    }
+}
+
+static void rms_norm_backward(size_t rows, size_t width, float epsilon, const float *x, const float *w, const float *dy, float *dx, bool add_to, float *dw)
+{
+    for (size_t i = 0; i < rows; i++, x += width, dy += width, dx += width) {
+        const float r = inverse_rms(width, epsilon, x);
+        struct lanes total = {0};
+        for (size_t j = 0; j < width; j += SUM_LANES) {
+            struct lanes a = lanes_load(x + j, width - j), b = lanes_load(w + j, width - j), d = lanes_load(dy + j, width - j);
+            struct lanes g = lanes_load(dw + j, width - j);
+            for (int l = 0; l < SUM_VECS; l++) {
+                total.v[l] = v_fma(a.v[l] * b.v[l], d.v[l], total.v[l]);
+                g.v[l] = v_fma(a.v[l] * r, d.v[l], g.v[l]);
+            }
+            lanes_store(dw + j, &g, width - j);
+        }
+        const float back = lanes_sum(&total) / (float)width * r * r * r;
+        for (size_t j = 0; j < width; j += SUM_LANES) {
+            struct lanes a = lanes_load(x + j, width - j), b = lanes_load(w + j, width - j), d = lanes_load(dy + j, width - j), old = {0};
+            if (add_to) old = lanes_load(dx + j, width - j);
+            for (int l = 0; l < SUM_VECS; l++) a.v[l] = old.v[l] + (b.v[l] * d.v[l] * r - a.v[l] * back);
+            lanes_store(dx + j, &a, width - j);
+        }
+    }
+}
+
+const struct cpu_kernels KERNELS = {
+    .isa = KERNELS_ISA,
+    .mr = TILE_ROWS,
+    .nr = TILE_COLUMNS,
+    .product = product,
+    .pack_rows = pack_rows,
+    .pack_columns = pack_columns,
+    .softmax_block = softmax_block,
+    .softmax_slopes = softmax_slopes,
+    .scale_rows = scale_rows,
+    .scale_dot = scale_dot,
+    .add = add,
+    .gelu = gelu,
+    .gelu_backward = gelu_backward,
+    .rms_norm = rms_norm,
+    .rms_norm_backward = rms_norm_backward,
+};

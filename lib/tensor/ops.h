@@ -1,0 +1,125 @@
+/* The operations that networks are made of, as a table that a backend fills (cpu/ now). An operation is a record of sizes; a
+ * call adds pointers into the backend's memory. Nothing here calls back to the host while a pass runs, and nothing
+ * allocates: a call's scratch memory is sized beforehand from its record.
+ * All tensors are float32 and row-major, [rows][width]; sizes are in elements unless a name says bytes. */
+#ifndef TABFT_TENSOR_OPS_H
+#define TABFT_TENSOR_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/failure.h"
+
+enum op_kind {
+    OP_LINEAR,        /* y = x w^T (+ bias) (+ residual) */
+    OP_ATTENTION,     /* softmax(q k^T / sqrt(D)) v over sequences of tokens */
+    OP_RMS_NORM,      /* y = w x / sqrt(mean(x^2) + epsilon), each row */
+    OP_GELU,          /* y = x/2 (1 + erf(x / sqrt 2)) */
+    OP_ASSEMBLE,      /* the tokens of a table: thinking rows, feature groups and the target column */
+    OP_SELECT,        /* rows first, first + step, ... */
+    OP_CROSS_ENTROPY, /* mean cross-entropy of permuted logits */
+    OP_KINDS
+};
+
+enum { OP_INPUTS_MAX = 4, OP_OUTPUTS_MAX = 2 };
+
+/* in: x [rows][in_width] (the first `rows` rows of its tensor), w [out_width][in_width], bias [out_width] or none, residual
+ * [rows][out_width] or none. out: y. */
+struct op_linear {
+    size_t rows, in_width, out_width;
+};
+
+/* `sequences` sequences of n_context + n_query tokens, `heads` heads of `width`. Every token attends to the context tokens of its
+ * sequence alone, so query tokens do not see each other. Query head h of a context token uses key-value head
+ * h / (heads / context_kv_heads); of a query token h / (heads / query_kv_heads): grouped key-value heads, and 1 = multi-query.
+ * Token t of sequence s begins at element s * sequence_stride + t * token_stride of its tensor, head h `width` elements further
+ * each; *_column is where head 0 of a row of the tensor begins. Rows and columns are thus attended over without a transpose.
+ * in: q, k, v (k and v have max(context_kv_heads, query_kv_heads) heads and no query tokens). out: o, strides as q's but
+ * its own token width heads * width; statistics [tokens][heads][2]: the row's maximum and 1 / sum that backward starts from. */
+struct op_attention_stride {
+    size_t sequence, token, column;
+};
+struct op_attention {
+    size_t sequences, n_context, n_query;
+    size_t heads, width, context_kv_heads, query_kv_heads;
+    struct op_attention_stride q, k, v, o, statistics;
+};
+
+/* in: x [rows][width], w [width]. out: y. */
+struct op_rms_norm {
+    size_t rows, width;
+    float epsilon;
+};
+
+struct op_gelu {
+    size_t rows, width;
+};
+
+/* out: [(n_thinking + n_rows)][n_groups + 1][width]. in: feature [n_rows][n_groups][width], column [n_groups][width] (added to the
+ * feature tokens of its group), target [n_rows][width] (the last column), thinking [n_thinking][width] (the first rows, the same in each column). */
+struct op_assemble {
+    size_t n_thinking, n_rows, n_groups, width;
+};
+
+/* in: x [any][width]. out: [rows][width], row i being x's row first + i * step. */
+struct op_select {
+    size_t first, step, rows, width;
+};
+
+/* in: logits [rows][width], labels int32 [rows], permutation int32 [n_classes]. With z'[c] = z[permutation[c]] the loss
+ * is scale * mean over rows of -log softmax(z')[label]. out: loss, one double in two floats (its sum is taken in float64). */
+struct op_cross_entropy {
+    size_t rows, width, n_classes;
+    double scale;
+};
+
+struct op {
+    enum op_kind kind;
+    union {
+        struct op_linear linear;
+        struct op_attention attention;
+        struct op_rms_norm rms_norm;
+        struct op_gelu gelu;
+        struct op_assemble assemble;
+        struct op_select select;
+        struct op_cross_entropy cross_entropy;
+    };
+};
+
+/* One call. `in`, `out`: what the operation reads and writes (NULL where it has no such input). Backward also gets d_out[0], the
+ * gradient of out[0], and writes d_in[i] where it is not NULL: adds to it where add[i], else overwrites. Where the record of an
+ * operation says that rows of an input's tensor are not read, backward leaves their gradient alone. d_in[i] may be
+ * d_out[0] itself for OP_RMS_NORM and OP_GELU; a residual's d_in is NULL when it is d_out[0] already. */
+struct op_call {
+    const struct op *op;
+    const void *in[OP_INPUTS_MAX];
+    void *out[OP_OUTPUTS_MAX];
+    float *d_out;
+    float *d_in[OP_INPUTS_MAX];
+    bool add[OP_INPUTS_MAX];
+    void *scratch;
+};
+
+struct tensor_kernels {
+    size_t (*forward_scratch)(const void *state, const struct op *op);  /* bytes; monotone in every size of the record */
+    size_t (*backward_scratch)(const void *state, const struct op *op);
+    void (*forward)(void *state, const struct op_call *call);
+    void (*backward)(void *state, const struct op_call *call);
+};
+
+/* A backend. memory_new gives 64-byte aligned memory that calls may point into; errors of calls surface in `finish`, which
+ * waits for all calls before it. Calls run in order. Not thread safe: one backend, one user. */
+struct tensor_backend {
+    const char *name; /* "cpu" */
+    const char *isa;  /* what runs, for reports */
+    void *state;
+    struct tensor_kernels kernels[OP_KINDS];
+    int (*memory_new)(void *state, void **out, size_t bytes, struct tabft_failure *f);
+    void (*memory_free)(void *state, void *memory);
+    void (*zero)(void *state, float *values, size_t count);
+    int (*finish)(void *state, struct tabft_failure *f);
+    void (*close)(void *state);
+};
+
+#endif

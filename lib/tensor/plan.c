@@ -1,0 +1,299 @@
+/* From a tape to ordered work: forward, then backward in reverse with what was not kept computed again just before it
+ * is needed, and how long each tensor lives. */
+#define TABFT_TENSOR_ROOM
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tensor/tape_internal.h"
+
+/* While the order is made: where each value is at the moment. */
+struct maker {
+    const struct tape *t;
+    const struct tensor_backend *backend;
+    struct tape_plan *p;
+    struct tabft_failure *f;
+    int *instance;  /* [n_values] its buffer now, -1 */
+    int *gradient;  /* [n_values] its gradient's buffer, -1 */
+    long *epoch;    /* [n_values] the bout of computing again that made the instance; 0 the forward pass */
+    bool *kept;     /* [n_values] by the policy, from forward to backward */
+    bool *usable;   /* [n_values] the instance may serve backward */
+    long now;       /* the current bout */
+};
+
+static int new_buffer(struct maker *m, size_t bytes, bool scratch, int *out)
+{
+    struct tape_plan *p = m->p;
+    if (p->n_buffers == p->buffers_room) {
+        size_t room = p->buffers_room == 0 ? 256 : p->buffers_room * 2;
+        int error = memory_grow(&p->buffers, room, sizeof *p->buffers, "a memory plan", m->f);
+        if (error < 0) return error;
+        p->buffers_room = room;
+    }
+    if (bytes > SIZE_MAX - 64) return tabft_fail(m->f, TABFT_SYSTEM, "a tensor of %zu bytes does not fit this machine", bytes);
+    bytes = (bytes + 63) / 64 * 64;
+    p->buffers[p->n_buffers] = (struct tape_buffer){.bytes = bytes, .first = -1, .last = -1, .scratch = scratch};
+    *out = (int)p->n_buffers++;
+    return 0;
+}
+
+static int new_step(struct maker *m, const struct tape_step *step)
+{
+    struct tape_plan *p = m->p;
+    if (p->n_steps == p->steps_room) {
+        size_t room = p->steps_room == 0 ? 256 : p->steps_room * 2;
+        int error = memory_grow(&p->steps, room, sizeof *p->steps, "a memory plan", m->f);
+        if (error < 0) return error;
+        p->steps_room = room;
+    }
+    long at = (long)p->n_steps;
+    p->steps[p->n_steps++] = *step;
+    const int touched[] = {step->in[0], step->in[1], step->in[2], step->in[3], step->out[0], step->out[1], step->d_out,
+                           step->d_in[0], step->d_in[1], step->d_in[2], step->d_in[3], step->scratch};
+    for (size_t i = 0; i < sizeof touched / sizeof *touched; i++) {
+        if (touched[i] < 0) continue;
+        struct tape_buffer *b = &p->buffers[touched[i]];
+        if (b->first < 0) b->first = at;
+        b->last = at;
+    }
+    return 0;
+}
+
+static const struct tape_step empty_step = {.in = {-1, -1, -1, -1}, .out = {-1, -1}, .d_out = -1, .d_in = {-1, -1, -1, -1}, .scratch = -1};
+
+static int scratch_for(struct maker *m, const struct op *op, bool backward, int *out)
+{
+    const struct tensor_kernels *k = &m->backend->kernels[op->kind];
+    size_t bytes = backward ? k->backward_scratch(m->backend->state, op) : k->forward_scratch(m->backend->state, op);
+    *out = -1;
+    return bytes == 0 ? 0 : new_buffer(m, bytes, true, out);
+}
+
+static int forward_step(struct maker *m, int node)
+{
+    int error = 0;
+    const struct tape_node *n = &m->t->nodes[node];
+    struct tape_step step = empty_step;
+    step.kind = STEP_FORWARD;
+    step.node = node;
+    for (int i = 0; i < OP_INPUTS_MAX; i++)
+        if (n->in[i] != TAPE_NONE) step.in[i] = m->instance[n->in[i]];
+    for (int i = 0; i < OP_OUTPUTS_MAX; i++) {
+        int value = n->out[i];
+        if (value == TAPE_NONE) continue;
+        TRY(new_buffer(m, tape_value_bytes(m->t, value), false, &m->instance[value]));
+        m->epoch[value] = m->now;
+        m->usable[value] = m->now == 0 ? m->kept[value] : !m->t->values[value].cheap;
+        step.out[i] = m->instance[value];
+    }
+    TRY(scratch_for(m, &n->op, false, &step.scratch));
+    TRY(new_step(m, &step));
+    return 0;
+fail:
+    return error;
+}
+
+/* Computes `value` again unless this bout, or what backward may use, has it. */
+static int again(struct maker *m, int value)
+{
+    const struct tape_value *v = &m->t->values[value];
+    if (v->origin != TAPE_COMPUTED || m->usable[value] || m->epoch[value] == m->now) return 0;
+    const struct tape_node *n = &m->t->nodes[v->node];
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        if (n->in[i] == TAPE_NONE) continue;
+        int error = again(m, n->in[i]);
+        if (error < 0) return error;
+    }
+    return forward_step(m, v->node);
+}
+
+/* Makes sure that backward can read `value` now; a cheap one made for that purpose stays for what follows. */
+static int need(struct maker *m, int value)
+{
+    if (value == TAPE_NONE || m->t->values[value].origin != TAPE_COMPUTED || m->usable[value]) return 0;
+    m->now++;
+    int error = again(m, value);
+    m->usable[value] = true;
+    return error;
+}
+
+static bool reads_input(enum op_kind kind, int i)
+{
+    switch (kind) {
+    case OP_LINEAR: return i <= 1;
+    case OP_ATTENTION: return true;
+    case OP_RMS_NORM: return true;
+    case OP_GELU: return true;
+    case OP_CROSS_ENTROPY: return true;
+    default: return false;
+    }
+}
+
+static bool covers(const struct maker *m, const struct tape_node *n, int i)
+{
+    if (n->op.kind == OP_SELECT) return false;
+    if (n->op.kind == OP_LINEAR && i == 0) return n->op.linear.rows == m->t->values[n->in[0]].rows;
+    return true;
+}
+
+/* Where the gradient of input i goes, and whether it is added to what is there. */
+static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, struct tape_step *step)
+{
+    int value = n->in[i];
+    if (value == TAPE_NONE || !m->t->values[value].has_gradient) return 0;
+    step->wants[i] = true;
+    step->add[i] = true;
+    if (m->t->values[value].origin == TAPE_PARAMETER) return 0;
+    for (int j = 0; j < i; j++) /* attention over one tensor that holds q, k and v: disjoint columns, each written once */
+        if (n->in[j] == value && step->d_in[j] >= 0) {
+            step->d_in[i] = step->d_in[j];
+            step->add[i] = step->add[j];
+            return 0;
+        }
+    bool fresh = m->gradient[value] < 0;
+    bool takes_over = n->op.kind == OP_RMS_NORM || n->op.kind == OP_GELU || (n->op.kind == OP_LINEAR && i == 3);
+    if (!fresh) {
+        assert(n->op.kind != OP_ATTENTION);
+    } else if (takes_over) { /* the gradient of the output has served: it becomes that of the input, in place */
+        m->gradient[value] = step->d_out;
+        step->add[i] = false;
+        if (n->op.kind == OP_LINEAR) {
+            step->wants[i] = false;
+            return 0;
+        }
+    } else {
+        int error = new_buffer(m, tape_value_bytes(m->t, value), false, &m->gradient[value]);
+        if (error < 0) return error;
+        step->add[i] = !covers(m, n, i);
+        if (step->add[i]) {
+            struct tape_step zero = empty_step;
+            zero.kind = STEP_ZERO;
+            zero.node = value;
+            zero.d_out = m->gradient[value];
+            error = new_step(m, &zero);
+            if (error < 0) return error;
+        }
+    }
+    step->d_in[i] = m->gradient[value];
+    return 0;
+}
+
+static int backward_step(struct maker *m, int node)
+{
+    int error = 0;
+    const struct tape_node *n = &m->t->nodes[node];
+    bool is_last = n->out[0] == m->p->options.last;
+    if (!is_last && m->gradient[n->out[0]] < 0) return 0;
+    struct tape_step step = empty_step;
+    step.kind = STEP_BACKWARD;
+    step.node = node;
+    step.d_out = is_last ? -1 : m->gradient[n->out[0]];
+    for (int i = 0; i < OP_INPUTS_MAX; i++)
+        if (reads_input(n->op.kind, i)) TRY(need(m, n->in[i]));
+    if (n->op.kind == OP_ATTENTION)
+        for (int i = 0; i < OP_OUTPUTS_MAX; i++) TRY(need(m, n->out[i]));
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        if (n->in[i] != TAPE_NONE && reads_input(n->op.kind, i)) step.in[i] = m->instance[n->in[i]];
+        TRY(gradient_of_input(m, n, i, &step));
+    }
+    if (n->op.kind == OP_ATTENTION)
+        for (int i = 0; i < OP_OUTPUTS_MAX; i++) step.out[i] = m->instance[n->out[i]];
+    TRY(scratch_for(m, &n->op, true, &step.scratch));
+    TRY(new_step(m, &step));
+    return 0;
+fail:
+    return error;
+}
+
+/* What forward leaves for backward: all but the cheap, or, with recomputation, what crosses the border of a segment. */
+static void choose_kept(struct maker *m)
+{
+    const struct tape *t = m->t;
+    for (size_t v = 0; v < t->n_values; v++) {
+        const struct tape_value *value = &t->values[v];
+        bool inside = value->origin == TAPE_COMPUTED && t->nodes[value->node].segment >= 0;
+        m->kept[v] = m->p->options.recompute && inside ? false : !value->cheap;
+    }
+    if (!m->p->options.recompute) return;
+    for (size_t n = 0; n < t->n_nodes; n++)
+        for (int i = 0; i < OP_INPUTS_MAX; i++) {
+            int v = t->nodes[n].in[i];
+            if (v == TAPE_NONE || t->values[v].origin != TAPE_COMPUTED) continue;
+            if (t->nodes[t->values[v].node].segment != t->nodes[n].segment) m->kept[v] = true;
+        }
+}
+
+static int order(struct maker *m)
+{
+    int error = 0;
+    const struct tape *t = m->t;
+    struct tape_plan *p = m->p;
+    choose_kept(m);
+    for (size_t v = 0; v < t->n_values; v++) {
+        if (t->values[v].origin != TAPE_INPUT) continue;
+        TRY(new_buffer(m, tape_value_bytes(t, (int)v), false, &m->instance[v]));
+        p->input_buffer[v] = m->instance[v];
+        p->buffers[m->instance[v]].first = 0; /* filled before the first step */
+        p->buffers[m->instance[v]].last = 0;
+    }
+    int last_node = t->values[p->options.last].node;
+    assert(last_node >= 0);
+    for (int n = 0; n <= last_node; n++) TRY(forward_step(m, n));
+    p->last_buffer = m->instance[p->options.last];
+    if (p->options.backward)
+        for (int n = last_node; n >= 0; n--) TRY(backward_step(m, n));
+    p->buffers[p->last_buffer].last = (long)p->n_steps; /* read after the run */
+    return 0;
+fail:
+    return error;
+}
+
+static int maker_open(struct maker *m)
+{
+    int error = 0;
+    size_t n = m->t->n_values;
+    TRY(memory_new(&m->instance, n, sizeof *m->instance, "a memory plan", m->f));
+    TRY(memory_new(&m->gradient, n, sizeof *m->gradient, "a memory plan", m->f));
+    TRY(memory_new(&m->epoch, n, sizeof *m->epoch, "a memory plan", m->f));
+    TRY(memory_new(&m->kept, n, sizeof *m->kept, "a memory plan", m->f));
+    TRY(memory_new(&m->usable, n, sizeof *m->usable, "a memory plan", m->f));
+    TRY(memory_new(&m->p->input_buffer, n, sizeof *m->p->input_buffer, "a memory plan", m->f));
+    for (size_t v = 0; v < n; v++) m->instance[v] = m->gradient[v] = m->p->input_buffer[v] = -1;
+fail:
+    return error;
+}
+
+int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend, struct tape_options options,
+                   struct tape_sizes *sizes, struct tabft_failure *f)
+{
+    int error = 0;
+    struct maker m = {.t = t, .backend = backend, .f = f};
+    if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
+    TRY(memory_new(&m.p, 1, sizeof *m.p, "a memory plan", f));
+    m.p->options = options;
+    m.p->n_values = t->n_values;
+    m.p->n_nodes = t->n_nodes;
+    TRY(maker_open(&m));
+    TRY(order(&m));
+    TRY(tape_layout(m.p, sizes, f));
+    *out = m.p;
+    m.p = NULL;
+fail:
+    tape_plan_close(m.p);
+    free(m.instance);
+    free(m.gradient);
+    free(m.epoch);
+    free(m.kept);
+    free(m.usable);
+    return error;
+}
+
+void tape_plan_close(struct tape_plan *p)
+{
+    if (p == NULL) return;
+    free(p->steps);
+    free(p->buffers);
+    free(p->input_buffer);
+    free(p);
+}

@@ -1,0 +1,167 @@
+#define TABFT_TENSOR_ROOM
+#include "tensor/tape.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "tensor/tape_internal.h"
+
+int tape_open(struct tape **out, struct tabft_failure *f)
+{
+    int error = memory_new(out, 1, sizeof **out, "a tape", f);
+    if (error == 0) (*out)->segment = -1;
+    return error;
+}
+
+void tape_close(struct tape *t)
+{
+    if (t == NULL) return;
+    free(t->values);
+    free(t->nodes);
+    free(t);
+}
+
+/* Room for one more element in a growing list; false after the failure is noted. */
+static bool make_room(struct tape *t, void *list, size_t count, size_t *room, size_t size)
+{
+    if (count < *room) return true;
+    size_t larger = *room == 0 ? 64 : *room * 2;
+    if (memory_grow(list, larger, size, "a tape", &t->failure) < 0) return false;
+    *room = larger;
+    return true;
+}
+
+static int new_value(struct tape *t, struct tape_value value)
+{
+    size_t count;
+    if (t->failure.code != 0) return 0;
+    if (!size_mul(value.rows, value.width, &count) || count > SIZE_MAX / sizeof(float)) {
+        (void)tabft_fail(&t->failure, TABFT_SYSTEM, "a tensor of %zu x %zu numbers does not fit this machine; use fewer rows", value.rows, value.width);
+        return 0;
+    }
+    if (!make_room(t, &t->values, t->n_values, &t->values_room, sizeof *t->values)) return 0;
+    t->values[t->n_values] = value;
+    return (int)t->n_values++;
+}
+
+size_t tape_value_bytes(const struct tape *t, int value)
+{
+    return t->values[value].rows * t->values[value].width * sizeof(float);
+}
+
+size_t tape_rows(const struct tape *t, int value) { return t->failure.code != 0 ? 0 : t->values[value].rows; }
+size_t tape_width(const struct tape *t, int value) { return t->failure.code != 0 ? 0 : t->values[value].width; }
+
+int tape_input(struct tape *t, size_t rows, size_t width)
+{
+    return new_value(t, (struct tape_value){.origin = TAPE_INPUT, .rows = rows, .width = width, .node = -1});
+}
+
+int tape_parameter(struct tape *t, size_t offset, size_t rows, size_t width)
+{
+    return new_value(t, (struct tape_value){.origin = TAPE_PARAMETER, .rows = rows, .width = width, .offset = offset, .node = -1, .has_gradient = true});
+}
+
+/* Records one operation with up to four inputs; its first output is [rows][width], its second, if any, [rows2][width2]. */
+static int record(struct tape *t, struct op op, const int in[OP_INPUTS_MAX], size_t rows, size_t width, size_t rows2, size_t width2)
+{
+    if (t->failure.code != 0) return 0;
+    struct tape_node node = {.op = op, .segment = t->segment, .out = {TAPE_NONE, TAPE_NONE}};
+    bool has_gradient = false;
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        node.in[i] = in[i];
+        if (in[i] != TAPE_NONE) has_gradient |= t->values[in[i]].has_gradient;
+    }
+    if (!make_room(t, &t->nodes, t->n_nodes, &t->nodes_room, sizeof *t->nodes)) return 0;
+    struct tape_value value = {.origin = TAPE_COMPUTED, .rows = rows, .width = width, .node = (int)t->n_nodes, .has_gradient = has_gradient};
+    node.out[0] = new_value(t, value);
+    if (width2 != 0) {
+        value.rows = rows2;
+        value.width = width2;
+        node.out[1] = new_value(t, value);
+    }
+    if (t->failure.code != 0) return 0;
+    t->nodes[t->n_nodes++] = node;
+    return node.out[0];
+}
+
+int tape_linear(struct tape *t, int x, size_t rows, int w, int bias, int residual)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    assert(v[x].width == v[w].width && rows <= v[x].rows);
+    assert(bias == TAPE_NONE || v[bias].rows * v[bias].width == v[w].rows);
+    assert(residual == TAPE_NONE || (v[residual].rows == rows && v[residual].width == v[w].rows));
+    struct op op = {.kind = OP_LINEAR, .linear = {rows, v[w].width, v[w].rows}};
+    return record(t, op, (int[]){x, w, bias, residual}, rows, v[w].rows, 0, 0);
+}
+
+int tape_attention(struct tape *t, const struct op_attention *sizes, int q, int k, int v)
+{
+    if (t->failure.code != 0) return 0;
+    assert(sizes->heads % sizes->context_kv_heads == 0 && sizes->heads % sizes->query_kv_heads == 0);
+    struct op op = {.kind = OP_ATTENTION, .attention = *sizes};
+    size_t tokens = t->values[q].rows;
+    assert(tokens == sizes->sequences * (sizes->n_context + sizes->n_query));
+    return record(t, op, (int[]){q, k, v, TAPE_NONE}, tokens, sizes->heads * sizes->width, tokens, sizes->heads * 2);
+}
+
+int tape_rms_norm(struct tape *t, int x, int w, float epsilon)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    assert(v[w].rows * v[w].width == v[x].width);
+    struct op op = {.kind = OP_RMS_NORM, .rms_norm = {v[x].rows, v[x].width, epsilon}};
+    return record(t, op, (int[]){x, w, TAPE_NONE, TAPE_NONE}, v[x].rows, v[x].width, 0, 0);
+}
+
+int tape_gelu(struct tape *t, int x)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = &t->values[x];
+    struct op op = {.kind = OP_GELU, .gelu = {v->rows, v->width}};
+    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, v->rows, v->width, 0, 0);
+}
+
+int tape_assemble(struct tape *t, int feature, int column, int target, int thinking)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op_assemble a = {v[thinking].rows, v[target].rows, v[column].rows, v[thinking].width};
+    assert(v[feature].rows == a.n_rows * a.n_groups && v[feature].width == a.width && v[target].width == a.width && v[column].width == a.width);
+    size_t rows;
+    if (!size_mul(a.n_thinking + a.n_rows, a.n_groups + 1, &rows)) rows = SIZE_MAX;
+    struct op op = {.kind = OP_ASSEMBLE, .assemble = a};
+    return record(t, op, (int[]){feature, column, target, thinking}, rows, a.width, 0, 0);
+}
+
+int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = &t->values[x];
+    assert(rows == 0 || first + (rows - 1) * step < v->rows);
+    struct op op = {.kind = OP_SELECT, .select = {first, step, rows, v->width}};
+    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, rows, v->width, 0, 0);
+}
+
+int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, double scale)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op_cross_entropy c = {v[logits].rows, v[logits].width, v[permutation].rows, scale};
+    assert(v[labels].rows == c.rows && c.n_classes <= c.width);
+    struct op op = {.kind = OP_CROSS_ENTROPY, .cross_entropy = c};
+    return record(t, op, (int[]){logits, labels, permutation, TAPE_NONE}, 1, 2, 0, 0);
+}
+
+void tape_segment(struct tape *t) { t->segment = t->n_segments++; }
+void tape_segment_end(struct tape *t) { t->segment = -1; }
+
+void tape_cheap(struct tape *t, int value)
+{
+    if (t->failure.code != 0 || t->values[value].node < 0) return;
+    const struct tape_node *n = &t->nodes[t->values[value].node];
+    for (int i = 0; i < OP_OUTPUTS_MAX; i++)
+        if (n->out[i] != TAPE_NONE) t->values[n->out[i]].cheap = true;
+}

@@ -1,0 +1,74 @@
+/* What tape.c, plan.c and run.c share: the record and the ordered work. */
+#ifndef TABFT_TENSOR_TAPE_INTERNAL_H
+#define TABFT_TENSOR_TAPE_INTERNAL_H
+#ifndef TABFT_TENSOR_ROOM
+#error "tape_internal.h is private to lib/tensor"
+#endif
+
+#include "tensor/tape.h"
+
+enum tape_origin { TAPE_INPUT, TAPE_PARAMETER, TAPE_COMPUTED };
+
+struct tape_value {
+    enum tape_origin origin;
+    size_t rows, width;
+    size_t offset;   /* TAPE_PARAMETER: in the flat vector */
+    int node;        /* TAPE_COMPUTED: who makes it */
+    bool cheap;
+    bool has_gradient; /* a parameter is behind it */
+};
+
+struct tape_node {
+    struct op op;
+    int in[OP_INPUTS_MAX];   /* values, TAPE_NONE */
+    int out[OP_OUTPUTS_MAX];
+    int segment;             /* -1: kept whole */
+};
+
+struct tape {
+    struct tape_value *values;
+    struct tape_node *nodes;
+    size_t n_values, n_nodes, values_room, nodes_room;
+    int segment, n_segments;
+    struct tabft_failure failure;
+};
+
+/* Bytes of a value's elements. */
+size_t tape_value_bytes(const struct tape *t, int value);
+
+enum step_kind { STEP_FORWARD, STEP_BACKWARD, STEP_ZERO };
+
+/* One call in order. Buffers are numbers into the plan's list, -1 where there is none; a parameter's tensors have none. */
+struct tape_step {
+    enum step_kind kind;
+    int node;              /* STEP_ZERO: the value instead */
+    int in[OP_INPUTS_MAX];
+    int out[OP_OUTPUTS_MAX];
+    int d_out;             /* STEP_ZERO: the buffer */
+    int d_in[OP_INPUTS_MAX];
+    bool wants[OP_INPUTS_MAX], add[OP_INPUTS_MAX];
+    int scratch;
+};
+
+/* A stretch of memory for the time from step `first` to step `last`, both included. */
+struct tape_buffer {
+    size_t bytes, offset;
+    long first, last;
+    bool scratch;
+};
+
+struct tape_plan {
+    struct tape_options options;
+    struct tape_step *steps;
+    struct tape_buffer *buffers;
+    size_t n_steps, n_buffers, steps_room, buffers_room;
+    int *input_buffer; /* [n_values]: of an input */
+    size_t n_values, n_nodes;
+    int last_buffer;
+    size_t total;
+};
+
+/* Gives every buffer an offset such that buffers alive at the same time do not overlap; sets p->total and *sizes. */
+int tape_layout(struct tape_plan *p, struct tape_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+#endif
