@@ -1,14 +1,15 @@
 #!/bin/sh
 # Submits the whole chain to Slurm, each job waiting for those it needs, and prints "NAME JOBID" lines:
-# prep (an array), merge, test-prep, train; with --parity also train-1 (the same on one rank) and parity.
+# prep (an array), merge, test-prep, train, eval; with --parity also train-1 (the same on one rank) and parity.
 set -eu
 jobs=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 
 usage() {
     cat <<'EOF'
-Usage: pipeline.sh --model M.safetensors --target COL --out DIR [--parts N] [--ranks N] [--parity]
+Usage: pipeline.sh --model M.safetensors --target COL --out DIR [OPTION]...
                    TRAIN.csv TEST.csv [-- TRAIN-OPTION...]
-Packs TRAIN.csv in parts, merges them, packs TEST.csv alike, and fine-tunes M; prints "NAME JOBID" a job.
+Packs TRAIN.csv in parts, merges them, packs TEST.csv alike, fine-tunes M,
+predicts TEST.csv and scores the predictions; prints "NAME JOBID" a job.
 
 Options:
   --model M       the model to fine-tune
@@ -16,10 +17,13 @@ Options:
   --out DIR       new folder for all files and the jobs' output
   --parts N       tasks of the job array that packs (default: 4)
   --ranks N       ranks that train (default: 4)
+  --estimators E  members of the ensemble, in training and eval (default: 8)
+  --seed N        seed of both (default: 0)
   --parity        train on one rank too and compare the two runs
   --help          this text
 
-Partition, account and the like: in sbatch's own variables (SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_TIMELIMIT).
+Partition, account and the like go into sbatch's own variables: SBATCH_PARTITION,
+SBATCH_ACCOUNT, SBATCH_TIMELIMIT.
 Exit status: 0 all are submitted, 2 wrong use, else sbatch's.
 EOF
 }
@@ -29,13 +33,13 @@ fail() {
     exit "$1"
 }
 
-model='' target='' out='' parts=4 ranks=4 parity=no train='' test=''
+model='' target='' out='' parts=4 ranks=4 estimators=8 seed=0 parity=no train='' test=''
 while [ $# -gt 0 ]; do
     case $1 in
     --help) usage; exit 0 ;;
     --parity) parity=yes; shift; continue ;;
     --) shift; break ;;
-    --model | --target | --out | --parts | --ranks)
+    --model | --target | --out | --parts | --ranks | --estimators | --seed)
         [ $# -ge 2 ] || fail 2 "option '$1' needs a value; see pipeline.sh --help"
         case $1 in
         --model) model=$2 ;;
@@ -43,6 +47,8 @@ while [ $# -gt 0 ]; do
         --out) out=$2 ;;
         --parts) parts=$2 ;;
         --ranks) ranks=$2 ;;
+        --estimators) estimators=$2 ;;
+        --seed) seed=$2 ;;
         esac
         shift 2
         continue
@@ -58,7 +64,10 @@ while [ $# -gt 0 ]; do
     fi
     shift
 done
-for number in "$parts" "$ranks"; do
+case $seed in
+'' | *[!0-9]*) fail 2 "--seed '$seed': not a whole number" ;;
+esac
+for number in "$parts" "$ranks" "$estimators"; do
     case $number in
     '' | *[!0-9]* | 0*) fail 2 "'$number': not a whole number of 1 or more" ;;
     esac
@@ -103,11 +112,16 @@ merge=$id
 submit test-prep "$merge" prep-array.sbatch --array=0-0 --output="$out/test-prep.out" -- \
     "$out/test" --target "$target" --schema "$data" "$test"
 tested=$id
+# With the training's settings of the ensemble; what else is set for training goes last.
+set -- --estimators "$estimators" --seed "$seed" "$@"
 submit train "$merge" train.sbatch --ntasks="$ranks" --output="$out/train.out" -- \
     --model "$model" --data "$data" --out "$out/run" "$@"
 trained=$id
+test=$out/test/part-0-of-1.tbf
+submit eval "$tested:$trained" eval.sbatch --output="$out/eval.out" -- "$out/run" "$data" "$test" "$out/predictions.tbf" \
+    --estimators "$estimators" --seed "$seed"
 [ "$parity" = yes ] || exit 0
 submit train-1 "$merge" train.sbatch --ntasks=1 --output="$out/train-1.out" -- \
     --model "$model" --data "$data" --out "$out/run-1" "$@"
 submit parity "$tested:$trained:$id" parity.sbatch --output="$out/parity.out" -- \
-    --tolerance exact --test "$out/test/part-0-of-1.tbf" "$out/run-1" "$out/run"
+    --tolerance exact --test "$test" "$out/run-1" "$out/run"
