@@ -13,8 +13,19 @@
 #include "base/failure.h"
 
 enum ckpt_dtype {
-    CKPT_F32, CKPT_F64, CKPT_F16, CKPT_BF16, CKPT_I64, CKPT_I32, CKPT_I16, CKPT_I8, CKPT_U8, CKPT_BOOL,
-    CKPT_U64, CKPT_U32, CKPT_U16,
+    CKPT_F32,
+    CKPT_F64,
+    CKPT_F16,
+    CKPT_BF16,
+    CKPT_I64,
+    CKPT_I32,
+    CKPT_I16,
+    CKPT_I8,
+    CKPT_U8,
+    CKPT_BOOL,
+    CKPT_U64,
+    CKPT_U32,
+    CKPT_U16,
     CKPT_DTYPES /* how many there are */
 };
 
@@ -26,16 +37,16 @@ struct ckpt_tensor {
     enum ckpt_dtype dtype;
     int rank;
     uint64_t shape[CKPT_RANK_MAX];
-    uint64_t count;    /* elements; 1 for rank 0 */
-    const void *data;  /* little-endian, contiguous; in a loaded file aligned to 64 bytes */
+    uint64_t count;   /* elements; 1 for rank 0 */
+    const void *data; /* little-endian, contiguous; in a loaded file aligned to 64 bytes */
 };
 
 /* A loaded file: tensors sorted by name (bytes), metadata strings in file order (TabPFN stores JSON texts in them:
  * "architecture_name", "config", "inference_config"). Immutable, so thread safe. */
 struct ckpt;
 
-/* Loads a file, data too. Errors: TABFT_INPUT naming the file and what is wrong in it (bytes found and bytes needed where
- * it is cut), TABFT_SYSTEM where it cannot be read or memory is short. */
+/* Loads a file, data too. Errors: TABFT_INPUT naming the file and what is wrong in it (bytes found and bytes needed
+ * where it is cut), TABFT_SYSTEM where it cannot be read or memory is short. */
 int ckpt_open(struct ckpt **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The same checks, but every tensor's data stays NULL and is not read. */
 int ckpt_open_header(struct ckpt **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -58,8 +69,8 @@ size_t ckpt_dtype_size(enum ckpt_dtype dtype);      /* bytes an element */
 
 /* Writes the bytes that the safetensors library writes for the same tensors: sorted by dtype and name, metadata in the
  * order given (the library's own order is arbitrary), header padded to 8 bytes. Publishes the file whole or not at all;
- * an existing one is replaced only under `force`. metadata: pairs key, value. Errors: TABFT_INPUT for a doubled name, text
- * that is not UTF-8 or a count that is not the product of the shape; else what lib/file reports. */
+ * an existing one is replaced only under `force`. metadata: pairs key, value. Errors: TABFT_INPUT for a doubled name,
+ * text that is not UTF-8 or a count that is not the product of the shape; else what lib/file reports. */
 int ckpt_write(const char *path, bool force, const struct ckpt_tensor *tensors, size_t n_tensors,
                const char *const (*metadata)[2], size_t n_metadata, struct tabft_failure *f) TABFT_MUST_CHECK;
 

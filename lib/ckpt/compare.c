@@ -8,7 +8,8 @@
 
 static bool same_form(const struct ckpt_tensor *a, const struct ckpt_tensor *b)
 {
-    return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
 static void compare_values(struct ckpt_difference *d)
@@ -45,7 +46,8 @@ static bool same_metadata(const struct ckpt *a, const struct ckpt *b)
 /* The next of the union of names, which both files have in order. */
 static void take_next(const struct ckpt *a, size_t *i, const struct ckpt *b, size_t *k, struct ckpt_difference *d)
 {
-    const struct ckpt_tensor *x = *i < ckpt_count(a) ? ckpt_at(a, *i) : NULL, *y = *k < ckpt_count(b) ? ckpt_at(b, *k) : NULL;
+    const struct ckpt_tensor *x = *i < ckpt_count(a) ? ckpt_at(a, *i) : NULL,
+                             *y = *k < ckpt_count(b) ? ckpt_at(b, *k) : NULL;
     int order = x == NULL ? 1 : y == NULL ? -1 : strcmp(x->name, y->name);
     if (order <= 0) {
         d->a = x;

@@ -5,9 +5,9 @@
 #include "ckpt/ckpt.h"
 
 enum ckpt_difference_kind {
-    CKPT_SAME,      /* bit for bit */
-    CKPT_VALUES,    /* same shape and dtype */
-    CKPT_FORM,      /* other shape or dtype; values were not compared */
+    CKPT_SAME,   /* bit for bit */
+    CKPT_VALUES, /* same shape and dtype */
+    CKPT_FORM,   /* other shape or dtype; values were not compared */
     CKPT_ONLY_IN_A,
     CKPT_ONLY_IN_B
 };
@@ -15,9 +15,9 @@ enum ckpt_difference_kind {
 struct ckpt_difference {
     const struct ckpt_tensor *a, *b; /* NULL where the file has none of that name; point into the two files */
     enum ckpt_difference_kind kind;
-    uint64_t n_different;  /* elements whose bits differ */
-    double max_abs;        /* largest |a - b|; NaN where one of two that differ is not finite */
-    uint64_t worst;        /* the element where it is */
+    uint64_t n_different; /* elements whose bits differ */
+    double max_abs;       /* largest |a - b|; NaN where one of two that differ is not finite */
+    uint64_t worst;       /* the element where it is */
 };
 
 struct ckpt_comparison {
@@ -31,13 +31,14 @@ struct ckpt_comparison {
 };
 
 /* Compares two files of ckpt_open. The result points into them. Errors: TABFT_SYSTEM. */
-int ckpt_compare(const struct ckpt *a, const struct ckpt *b, struct ckpt_comparison *out, struct tabft_failure *f) TABFT_MUST_CHECK;
+int ckpt_compare(const struct ckpt *a, const struct ckpt *b, struct ckpt_comparison *out,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
 void ckpt_comparison_clear(struct ckpt_comparison *c);
 
 /* Checks a file of ckpt_open against the SHA-256 recorded beside it: PATH.sha256 as `sha256sum PATH` writes it, or, for
- * a model.safetensors, "model_sha256" of the run.json in its folder. *where = the name of what was found ("PATH.sha256",
- * "run.json"), NULL where nothing is recorded. Errors: TABFT_INPUT where it is not that file or the record is unreadable.
- * *where is static storage or NULL. */
+ * a model.safetensors, "model_sha256" of the run.json in its folder. *where = the name of what was found
+ * ("PATH.sha256", "run.json"), NULL where nothing is recorded. Errors: TABFT_INPUT where it is not that file or the
+ * record is unreadable. *where is static storage or NULL. */
 int ckpt_check_digest(const struct ckpt *c, const char **where, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

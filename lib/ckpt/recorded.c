@@ -22,8 +22,8 @@ static int judge(const struct ckpt *c, const char *recorded, const char *where, 
     char found[65];
     ckpt_digest(c, found);
     if (strlen(recorded) == 64 && memcmp(recorded, found, 64) == 0) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: damaged or replaced: SHA-256 is %s, %s says %.64s; take another copy", ckpt_path(c), found,
-                      where, recorded);
+    return tabft_fail(f, TABFT_INPUT, "%s: damaged or replaced: SHA-256 is %s, %s says %.64s; take another copy",
+                      ckpt_path(c), found, where, recorded);
 }
 
 /* Finds the line of the file in what `sha256sum` writes: 64 hex digits, a space, a space or '*', the name. */
@@ -36,7 +36,8 @@ static int check_sidecar(const struct ckpt *c, const char *sidecar, struct tabft
     TRY(memory_new(&text, size + 1, 1, "a checksum file", f));
     memcpy(text, raw, size);
     for (char *line = strtok_r(text, "\r\n", &rest); line != NULL; line = strtok_r(NULL, "\r\n", &rest)) {
-        if (strlen(line) < 67 || line[64] != ' ' || strcmp(base_name(line + 66), base_name(ckpt_path(c))) != 0) continue;
+        if (strlen(line) < 67 || line[64] != ' ' || strcmp(base_name(line + 66), base_name(ckpt_path(c))) != 0)
+            continue;
         line[64] = '\0';
         TRY(judge(c, line, sidecar, f));
         goto fail;

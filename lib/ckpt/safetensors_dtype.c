@@ -11,9 +11,9 @@ static const struct {
     const char name[5];
     unsigned char size, order;
 } dtypes[CKPT_DTYPES] = {
-    [CKPT_BOOL] = {"BOOL", 1, 0}, [CKPT_U8] = {"U8", 1, 1},     [CKPT_I8] = {"I8", 1, 2},   [CKPT_I16] = {"I16", 2, 3},
-    [CKPT_U16] = {"U16", 2, 4},   [CKPT_F16] = {"F16", 2, 5},   [CKPT_BF16] = {"BF16", 2, 6}, [CKPT_I32] = {"I32", 4, 7},
-    [CKPT_U32] = {"U32", 4, 8},   [CKPT_F32] = {"F32", 4, 9},   [CKPT_F64] = {"F64", 8, 10}, [CKPT_I64] = {"I64", 8, 11},
+    [CKPT_BOOL] = {"BOOL", 1, 0}, [CKPT_U8] = {"U8", 1, 1},   [CKPT_I8] = {"I8", 1, 2},     [CKPT_I16] = {"I16", 2, 3},
+    [CKPT_U16] = {"U16", 2, 4},   [CKPT_F16] = {"F16", 2, 5}, [CKPT_BF16] = {"BF16", 2, 6}, [CKPT_I32] = {"I32", 4, 7},
+    [CKPT_U32] = {"U32", 4, 8},   [CKPT_F32] = {"F32", 4, 9}, [CKPT_F64] = {"F64", 8, 10},  [CKPT_I64] = {"I64", 8, 11},
     [CKPT_U64] = {"U64", 8, 12},
 };
 
@@ -48,11 +48,11 @@ static double bfloat_value(uint16_t bits)
     return (double)value;
 }
 
-#define VALUE_OF(type)                                                                                                 \
-    do {                                                                                                               \
-        type value;                                                                                                    \
-        memcpy(&value, at, sizeof value);                                                                              \
-        return (double)value;                                                                                          \
+#define VALUE_OF(type)                    \
+    do {                                  \
+        type value;                       \
+        memcpy(&value, at, sizeof value); \
+        return (double)value;             \
     } while (0)
 
 double ckpt_value(const struct ckpt_tensor *t, uint64_t i)

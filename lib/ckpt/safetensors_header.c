@@ -1,6 +1,6 @@
 /* The header of a safetensors file: JSON of one fixed form, read by a parser for that form alone. A general JSON reader
- * would build a tree many times the size of a hostile header, nest as deep as it says and forget where a key stood; this
- * one allocates for tensors and metadata only, has no recursion, and names the byte. */
+ * would build a tree many times the size of a hostile header, nest as deep as it says and forget where a key stood;
+ * this one allocates for tensors and metadata only, has no recursion, and names the byte. */
 #define TABFT_IN_CKPT
 #include "ckpt/safetensors_internal.h"
 
@@ -19,11 +19,11 @@ struct scan {
 
 /* "path: header, byte N: what". Byte 0 is the file's first. */
 #define REFUSE(s, ...) REFUSE_AT(s, (s)->at, __VA_ARGS__)
-#define REFUSE_AT(s, where, ...)                                                                                       \
-    do {                                                                                                               \
-        error = tabft_fail((s)->f, TABFT_INPUT, __VA_ARGS__);                                                          \
-        (void)tabft_fail_prefix((s)->f, "%s: header, byte %zu", (s)->path, (where) + 8);                               \
-        goto fail;                                                                                                     \
+#define REFUSE_AT(s, where, ...)                                                         \
+    do {                                                                                 \
+        error = tabft_fail((s)->f, TABFT_INPUT, __VA_ARGS__);                            \
+        (void)tabft_fail_prefix((s)->f, "%s: header, byte %zu", (s)->path, (where) + 8); \
+        goto fail;                                                                       \
     } while (0)
 
 size_t safetensors_utf8(const unsigned char *text, size_t size)
@@ -44,7 +44,8 @@ size_t safetensors_utf8(const unsigned char *text, size_t size)
 
 static void skip_space(struct scan *s)
 {
-    while (s->at < s->size && (s->text[s->at] == ' ' || s->text[s->at] == '\n' || s->text[s->at] == '\r' || s->text[s->at] == '\t'))
+    while (s->at < s->size &&
+           (s->text[s->at] == ' ' || s->text[s->at] == '\n' || s->text[s->at] == '\r' || s->text[s->at] == '\t'))
         s->at++;
 }
 
@@ -59,8 +60,10 @@ static int expect(struct scan *s, char wanted)
 {
     int error = 0;
     char found = peek(s);
-    if (found == '\0' && s->at >= s->size) REFUSE(s, "ends where '%c' is expected; not a whole safetensors header", wanted);
-    if (found != wanted) REFUSE(s, "byte 0x%02x where '%c' is expected; not a safetensors header", (unsigned char)found, wanted);
+    if (found == '\0' && s->at >= s->size)
+        REFUSE(s, "ends where '%c' is expected; not a whole safetensors header", wanted);
+    if (found != wanted)
+        REFUSE(s, "byte 0x%02x where '%c' is expected; not a safetensors header", (unsigned char)found, wanted);
     s->at++;
 fail:
     return error;
@@ -103,7 +106,8 @@ static int scan_unicode(struct scan *s, char **to)
     if (c == 0) REFUSE(s, "\\u0000 in a string; names and metadata must be text");
     if (c >= 0xDC00 && c <= 0xDFFF) REFUSE(s, "half of a surrogate pair");
     if (c >= 0xD800 && c <= 0xDBFF) {
-        if (s->size - s->at < 6 || s->text[s->at] != '\\' || s->text[s->at + 1] != 'u') REFUSE(s, "half of a surrogate pair");
+        if (s->size - s->at < 6 || s->text[s->at] != '\\' || s->text[s->at + 1] != 'u')
+            REFUSE(s, "half of a surrogate pair");
         s->at += 2;
         TRY(scan_hex4(s, &low));
         if (low < 0xDC00 || low > 0xDFFF) REFUSE(s, "half of a surrogate pair");
@@ -188,7 +192,8 @@ static int scan_number(struct scan *s, uint64_t *out, const char *what)
     if (first < '0' || first > '9') REFUSE(s, "no number in %s", what);
     size_t start = s->at;
     for (; s->at < s->size && s->text[s->at] >= '0' && s->text[s->at] <= '9'; s->at++)
-        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, (uint64_t)(s->text[s->at] - '0'), &value))
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(s->text[s->at] - '0'), &value))
             REFUSE_AT(s, start, "a number beyond 2^64 in %s", what);
     if (first == '0' && s->at - start > 1) REFUSE_AT(s, start, "a number with a leading zero in %s", what);
     if (s->at < s->size && (s->text[s->at] == '.' || s->text[s->at] == 'e' || s->text[s->at] == 'E'))
@@ -265,7 +270,9 @@ static int scan_tensor(struct scan *s, struct safetensors_entry *e)
         TRY(scan_string(s, &key));
         int k = 0;
         while (k < 3 && strcmp(key, keys[k]) != 0) k++;
-        if (k == 3) REFUSE(s, "tensor %.200s has a key \"%.100s\"; only dtype, shape and data_offsets are known", e->tensor.name, key);
+        if (k == 3)
+            REFUSE(s, "tensor %.200s has a key \"%.100s\"; only dtype, shape and data_offsets are known",
+                   e->tensor.name, key);
         if (seen[k]) REFUSE(s, "tensor %.200s has %s twice", e->tensor.name, key);
         seen[k] = true;
         TRY(expect(s, ':'));
@@ -353,7 +360,8 @@ fail:
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct safetensors_entry *)a)->tensor.name, ((const struct safetensors_entry *)b)->tensor.name);
+    return strcmp(((const struct safetensors_entry *)a)->tensor.name,
+                  ((const struct safetensors_entry *)b)->tensor.name);
 }
 
 static int by_place(const void *a, const void *b)
@@ -400,8 +408,8 @@ int safetensors_parse(struct safetensors_header *header, size_t size, const char
     for (size_t i = 0; i < header->n_entries; i++) {
         const struct safetensors_entry *e = &header->entry[i];
         if (e->begin != end)
-            FAIL(f, TABFT_INPUT, "%s: header: tensor %.200s starts at byte %llu of the data where %llu is due: %s", path,
-                 e->tensor.name, (unsigned long long)e->begin, (unsigned long long)end,
+            FAIL(f, TABFT_INPUT, "%s: header: tensor %.200s starts at byte %llu of the data where %llu is due: %s",
+                 path, e->tensor.name, (unsigned long long)e->begin, (unsigned long long)end,
                  e->begin < end ? "it overlaps the one before" : "there is a hole before it");
         end = e->end;
     }

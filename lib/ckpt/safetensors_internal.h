@@ -27,9 +27,9 @@ struct safetensors_header {
     size_t n_pairs;
 };
 
-/* Parses `size` bytes of header->text and checks everything that can be checked without the data: grammar, names, shapes
- * against offsets, no holes, no overlaps. Leaves the entries in file order (by begin) and *data_size = the bytes of data
- * that they need. `path` is for messages. Errors: TABFT_INPUT, TABFT_SYSTEM. */
+/* Parses `size` bytes of header->text and checks everything that can be checked without the data: grammar, names,
+ * shapes against offsets, no holes, no overlaps. Leaves the entries in file order (by begin) and *data_size = the bytes
+ * of data that they need. `path` is for messages. Errors: TABFT_INPUT, TABFT_SYSTEM. */
 int safetensors_parse(struct safetensors_header *header, size_t size, const char *path, uint64_t *data_size,
                       struct tabft_failure *f) TABFT_MUST_CHECK;
 void safetensors_header_clear(struct safetensors_header *header);

@@ -30,16 +30,18 @@ static int read_header(struct ckpt *c, const struct file_reader *r, struct sha25
     unsigned long long found = file_reader_size(r);
     c->file_size = found;
     if (found < PREFIX)
-        FAIL(f, TABFT_INPUT, "%s: cut short: %llu bytes found, at least %d needed; not a safetensors file, copy it again", c->path,
+        FAIL(f, TABFT_INPUT,
+             "%s: cut short: %llu bytes found, at least %d needed; not a safetensors file, copy it again", c->path,
              found, PREFIX + 2);
     TRY(file_reader_get(r, 0, &header_size, PREFIX, f));
     if (header_size > CKPT_HEADER_MAX)
-        FAIL(f, TABFT_INPUT, "%s: its first 8 bytes announce a header of %llu bytes, more than %d; not a safetensors file", c->path,
+        FAIL(f, TABFT_INPUT,
+             "%s: its first 8 bytes announce a header of %llu bytes, more than %d; not a safetensors file", c->path,
              (unsigned long long)header_size, CKPT_HEADER_MAX);
     *data_start = PREFIX + header_size;
     if (found < *data_start)
-        FAIL(f, TABFT_INPUT, "%s: cut short in its header: %llu bytes found, at least %llu needed; copy it again", c->path, found,
-             (unsigned long long)*data_start);
+        FAIL(f, TABFT_INPUT, "%s: cut short in its header: %llu bytes found, at least %llu needed; copy it again",
+             c->path, found, (unsigned long long)*data_start);
     TRY(memory_new(&c->header.text, (size_t)header_size + 1, 1, "header of a safetensors file", f));
     TRY(file_reader_get(r, PREFIX, c->header.text, (size_t)header_size, f));
     sha256_update(hash, PREFIX, (const uint8_t *)&header_size);
@@ -57,7 +59,8 @@ fail:
     return error;
 }
 
-/* Every tensor to an aligned place of its own (a file need not align), in file order, so that the digest sees the file. */
+/* Every tensor to an aligned place of its own (a file need not align), in file order, so that the digest sees the file.
+ */
 static int read_data(struct ckpt *c, const struct file_reader *r, struct sha256_ctx *hash, uint64_t data_start,
                      struct tabft_failure *f)
 {
@@ -87,7 +90,8 @@ fail:
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct safetensors_entry *)a)->tensor.name, ((const struct safetensors_entry *)b)->tensor.name);
+    return strcmp(((const struct safetensors_entry *)a)->tensor.name,
+                  ((const struct safetensors_entry *)b)->tensor.name);
 }
 
 static int load(struct ckpt **out, const char *path, bool with_data, struct tabft_failure *f)

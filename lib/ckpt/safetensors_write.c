@@ -29,7 +29,10 @@ fail:
     return error;
 }
 
-static int text_put_text(struct text *t, const char *text, struct tabft_failure *f) { return text_put(t, text, strlen(text), f); }
+static int text_put_text(struct text *t, const char *text, struct tabft_failure *f)
+{
+    return text_put(t, text, strlen(text), f);
+}
 
 /* A JSON string with the shortest escapes, everything beyond ASCII as it is: the library's own choice. */
 static int text_put_json(struct text *t, const char *string, struct tabft_failure *f)
@@ -73,7 +76,8 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Pointers to the tensors in file order; refuses what the reader would refuse. The caller frees *out. */
-static int sort_tensors(const struct ckpt_tensor *tensors, size_t n, const struct ckpt_tensor ***out, struct tabft_failure *f)
+static int sort_tensors(const struct ckpt_tensor *tensors, size_t n, const struct ckpt_tensor ***out,
+                        struct tabft_failure *f)
 {
     int error = 0;
     const struct ckpt_tensor **sorted = NULL;
@@ -100,7 +104,8 @@ fail:
     return error;
 }
 
-static int put_entry(struct text *t, const struct ckpt_tensor *tensor, uint64_t begin, uint64_t end, struct tabft_failure *f)
+static int put_entry(struct text *t, const struct ckpt_tensor *tensor, uint64_t begin, uint64_t end,
+                     struct tabft_failure *f)
 {
     int error = 0;
     char part[96];
@@ -111,7 +116,8 @@ static int put_entry(struct text *t, const struct ckpt_tensor *tensor, uint64_t 
         (void)snprintf(part, sizeof part, "%s%llu", i > 0 ? "," : "", (unsigned long long)tensor->shape[i]);
         TRY(text_put_text(t, part, f));
     }
-    (void)snprintf(part, sizeof part, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin, (unsigned long long)end);
+    (void)snprintf(part, sizeof part, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
+                   (unsigned long long)end);
     TRY(text_put_text(t, part, f));
 fail:
     return error;

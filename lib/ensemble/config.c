@@ -1,5 +1,5 @@
-/* The checkpoint's inference_config: JSON text in, checked settings out. A field is one line in the list below; a field or value
- * that is not known, or known and not implemented, is refused by name. */
+/* The checkpoint's inference_config: JSON text in, checked settings out. A field is one line in the list below; a field
+ * or value that is not known, or known and not implemented, is refused by name. */
 #define TABFT_ENSEMBLE_ROOM
 #include <jansson.h>
 #include <math.h>
@@ -10,7 +10,8 @@
 
 enum { OUTLIERS_AUTO = -1 };
 
-/* Where there is no inference_config: what TabPFN's classifiers of v2 and of v2.5 were made with; all else is default. */
+/* Where there is no inference_config: what TabPFN's classifiers of v2 and of v2.5 were made with; all else is default.
+ */
 static const char preset_v2[] =
     "{\"PREPROCESS_TRANSFORMS\": ["
     "{\"name\": \"quantile_uni_coarse\", \"categorical_name\": \"ordinal_very_common_categories_shuffled\","
@@ -29,11 +30,17 @@ struct word {
     int value;
 };
 static const struct word shift_words[] = {{"shuffle", SHIFT_SHUFFLE}, {"rotate", SHIFT_ROTATE}, {NULL, 0}};
-static const struct word column_words[] = {
-    {"random", SUBSETS_RANDOM}, {"balanced", SUBSETS_BALANCED}, {"constant_and_balanced", SUBSETS_CONSTANT_AND_BALANCED},
-    {"gini_feature_importance", SUBSETS_GINI}, {"auto", SUBSETS_AUTO}, {NULL, 0}};
-static const struct word row_words[] = {{"auto", ROWS_AUTO}, {"balanced", ROWS_BALANCED}, {"stratified", ROWS_STRATIFIED},
-                                        {"majority_downsample", ROWS_MAJORITY}, {NULL, 0}};
+static const struct word column_words[] = {{"random", SUBSETS_RANDOM},
+                                           {"balanced", SUBSETS_BALANCED},
+                                           {"constant_and_balanced", SUBSETS_CONSTANT_AND_BALANCED},
+                                           {"gini_feature_importance", SUBSETS_GINI},
+                                           {"auto", SUBSETS_AUTO},
+                                           {NULL, 0}};
+static const struct word row_words[] = {{"auto", ROWS_AUTO},
+                                        {"balanced", ROWS_BALANCED},
+                                        {"stratified", ROWS_STRATIFIED},
+                                        {"majority_downsample", ROWS_MAJORITY},
+                                        {NULL, 0}};
 
 /* A value as it may be shown in one line. */
 static const char *shown(const json_t *value, char text[80])
@@ -46,16 +53,19 @@ static const char *shown(const json_t *value, char text[80])
     else if (json_is_real(value))
         (void)snprintf(text, 80, "%.17g", json_real_value(value));
     else
-        (void)snprintf(text, 80, "%s", json_is_true(value) ? "true" : json_is_false(value) ? "false"
-                                       : json_is_null(value) ? "null" : kind);
+        (void)snprintf(text, 80, "%s",
+                       json_is_true(value)    ? "true"
+                       : json_is_false(value) ? "false"
+                       : json_is_null(value)  ? "null"
+                                              : kind);
     return text;
 }
 
 static int refuse(const char *key, const json_t *value, const char *instead, struct tabft_failure *f)
 {
     char text[80];
-    return tabft_fail(f, TABFT_INPUT, "inference_config: %.80s is %s, which TabFT cannot do; %s", key, shown(value, text),
-                      instead);
+    return tabft_fail(f, TABFT_INPUT, "inference_config: %.80s is %s, which TabFT cannot do; %s", key,
+                      shown(value, text), instead);
 }
 
 static int read_size(size_t *out, const char *key, const json_t *value, size_t least, struct tabft_failure *f)
@@ -156,9 +166,9 @@ static int read_record_field(struct preprocessor *p, const char *key, const json
     }
     if (strcmp(key, "max_onehot_cardinality") == 0) /* without one-hot encoding it says nothing */
         return json_is_null(value) || json_is_integer(value) ? 0 : refuse(key, value, "use a whole number or null", f);
-    if (strcmp(key, "differentiable") == 0)
-        return json_is_false(value) ? 0 : refuse(key, value, "use false", f);
-    return tabft_fail(f, TABFT_INPUT, "inference_config: a preprocessor has the unknown field \"%.80s\"; convert the checkpoint", key);
+    if (strcmp(key, "differentiable") == 0) return json_is_false(value) ? 0 : refuse(key, value, "use false", f);
+    return tabft_fail(f, TABFT_INPUT,
+                      "inference_config: a preprocessor has the unknown field \"%.80s\"; convert the checkpoint", key);
 }
 
 static int read_records(struct config *c, const json_t *list, struct tabft_failure *f)
@@ -166,13 +176,14 @@ static int read_records(struct config *c, const json_t *list, struct tabft_failu
     int error = 0;
     size_t n = json_array_size(list);
     if (!json_is_array(list) || n == 0 || n > PREPROCESSORS_MAX)
-        FAIL(f, TABFT_INPUT, "inference_config: PREPROCESS_TRANSFORMS is not a list of 1 to %d records", PREPROCESSORS_MAX);
+        FAIL(f, TABFT_INPUT, "inference_config: PREPROCESS_TRANSFORMS is not a list of 1 to %d records",
+             PREPROCESSORS_MAX);
     for (size_t i = 0; i < n; i++) {
         struct preprocessor *p = &c->preprocessor[i];
         *p = (struct preprocessor){.categories = CATEGORIES_KEPT, .append = APPEND_NO, .max_columns = 500};
         const char *key;
         json_t *value, *record = json_array_get(list, i);
-        json_object_foreach(record, key, value) TRY(read_record_field(p, key, value, f));
+        json_object_foreach (record, key, value) TRY(read_record_field(p, key, value, f));
         if (p->reshape == NULL) FAIL(f, TABFT_INPUT, "inference_config: preprocessor %zu has no name", i + 1);
     }
     c->n_preprocessors = n;
@@ -214,7 +225,8 @@ static int read_outliers(struct config *c, const char *key, const json_t *value,
 /* What "auto" means for classifiers. */
 static int read_outliers_auto(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
-    if (!json_is_number(value) || !(json_number_value(value) > 0)) return refuse(key, value, "a number above 0 is needed", f);
+    if (!json_is_number(value) || !(json_number_value(value) > 0))
+        return refuse(key, value, "a number above 0 is needed", f);
     c->outlier_auto = json_number_value(value);
     return 0;
 }
@@ -282,7 +294,8 @@ static int read_must_be_false(struct config *c, const char *key, const json_t *v
 
 /* Fields that say nothing here: switched off by TabPFN's own fine-tuning and its evaluation (ENABLE_GPU_PREPROCESSING,
  * TRANSFORM_*), limits it sets aside there (MAX_NUMBER_OF_FEATURES, _SAMPLES, MAX_CPU_SAMPLES), what an option decides
- * (N_ESTIMATORS), what only declared categories (MAX_UNIQUE_FOR_CATEGORICAL_FEATURES), regressors or unimplemented choices read, which are refused where they are chosen. */
+ * (N_ESTIMATORS), what only declared categories (MAX_UNIQUE_FOR_CATEGORICAL_FEATURES), regressors or unimplemented
+ * choices read, which are refused where they are chosen. */
 static int read_nothing(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     (void)c, (void)key, (void)value, (void)f;
@@ -344,7 +357,7 @@ static int read_fields(struct config *c, json_t *root, struct tabft_failure *f)
     const char *key;
     json_t *value;
     int error = 0;
-    json_object_foreach(root, key, value) {
+    json_object_foreach (root, key, value) {
         size_t i = 0;
         while (i < sizeof fields / sizeof *fields && strcmp(fields[i].name, key) != 0) i++;
         if (i == sizeof fields / sizeof *fields)
@@ -358,24 +371,34 @@ fail:
 
 static const char *preset_of(const char *architecture)
 {
-    bool v2 = architecture == NULL || strcmp(architecture, "tabpfn_v2") == 0 || strcmp(architecture, "\"tabpfn_v2\"") == 0;
+    bool v2 =
+        architecture == NULL || strcmp(architecture, "tabpfn_v2") == 0 || strcmp(architecture, "\"tabpfn_v2\"") == 0;
     return v2 ? preset_v2 : preset_v2_5;
 }
 
 int config_read(struct config *c, const char *architecture, const char *json, struct tabft_failure *f)
 {
     *c = (struct config){
-        .min_unique_number = 4, .min_rows_to_infer = 100, .max_unique_text_category = 30,
-        .temperature = 0.9, .outlier_std = OUTLIERS_AUTO, .outlier_auto = 12.0, .column_shift = SHIFT_SHUFFLE, .class_shift = SHIFT_SHUFFLE,
-        .fingerprint = true, .column_subsets = SUBSETS_BALANCED, .constant_columns = 50, .row_subsets = ROWS_AUTO,
+        .min_unique_number = 4,
+        .min_rows_to_infer = 100,
+        .max_unique_text_category = 30,
+        .temperature = 0.9,
+        .outlier_std = OUTLIERS_AUTO,
+        .outlier_auto = 12.0,
+        .column_shift = SHIFT_SHUFFLE,
+        .class_shift = SHIFT_SHUFFLE,
+        .fingerprint = true,
+        .column_subsets = SUBSETS_BALANCED,
+        .constant_columns = 50,
+        .row_subsets = ROWS_AUTO,
         .max_classes = 10,
     };
     json_error_t where;
     json_t *root = json_loads(json != NULL ? json : preset_of(architecture), JSON_REJECT_DUPLICATES, &where);
     int error = 0;
     if (root == NULL)
-        FAIL(f, TABFT_INPUT, "inference_config:%d:%d: not JSON (%.80s); the checkpoint is damaged", where.line, where.column,
-             where.text);
+        FAIL(f, TABFT_INPUT, "inference_config:%d:%d: not JSON (%.80s); the checkpoint is damaged", where.line,
+             where.column, where.text);
     if (!json_is_object(root)) FAIL(f, TABFT_INPUT, "inference_config: not a JSON object; the checkpoint is damaged");
     TRY(read_fields(c, root, f));
     if (c->outlier_std < 0) c->outlier_std = c->outlier_auto;

@@ -27,10 +27,12 @@ static int check_options(const struct ensemble_options *o, const struct config *
 {
     if (o->n_estimators < 1) return tabft_fail(f, TABFT_USE, "estimators: 0 of them; use at least 1");
     if (o->n_classes < 2)
-        return tabft_fail(f, TABFT_INPUT, "labels: %zu class in the training table; at least 2 are needed", o->n_classes);
+        return tabft_fail(f, TABFT_INPUT, "labels: %zu class in the training table; at least 2 are needed",
+                          o->n_classes);
     if (o->n_classes > c->max_classes)
-        return tabft_fail(f, TABFT_INPUT, "labels: %zu classes, the checkpoint was made for at most %zu; merge rare ones",
-                          o->n_classes, c->max_classes);
+        return tabft_fail(f, TABFT_INPUT,
+                          "labels: %zu classes, the checkpoint was made for at most %zu; merge rare ones", o->n_classes,
+                          c->max_classes);
     return 0;
 }
 
@@ -39,7 +41,8 @@ static int check_finite(const struct ensemble_columns *part, const char *what, s
     size_t n = part->n_rows * part->n_columns;
     for (size_t i = 0; i < n; i++)
         if (isinf(part->x[i]))
-            return tabft_fail(f, TABFT_INPUT, "%s row %zu, column %zu: infinite, and the checkpoint does not pass "
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s row %zu, column %zu: infinite, and the checkpoint does not pass "
                               "infinities on (PASSTHROUGH_INF); replace it by a number or a gap",
                               what, i / part->n_columns + 1, i % part->n_columns + 1);
     return 0;
@@ -48,8 +51,7 @@ static int check_finite(const struct ensemble_columns *part, const char *what, s
 static int check_parts(const struct ensemble *e, struct tabft_failure *f)
 {
     int error;
-    if (e->context->n_rows < 2)
-        FAIL(f, TABFT_INPUT, "estimators: %zu context row; use at least 2", e->context->n_rows);
+    if (e->context->n_rows < 2) FAIL(f, TABFT_INPUT, "estimators: %zu context row; use at least 2", e->context->n_rows);
     if (e->context->n_columns < 1) FAIL(f, TABFT_INPUT, "estimators: no column to learn from");
     if (e->query != NULL && e->query->n_columns != e->context->n_columns)
         FAIL(f, TABFT_INPUT, "estimators: %zu columns in the query, %zu in the context", e->query->n_columns,
@@ -71,11 +73,14 @@ static int plan_estimators(struct ensemble *e, uint32_t seed, struct tabft_failu
     int error;
     TRY(draws_make(e->estimator, e->n_estimators, &e->config, seed, e->n_classes, e->permutations, &seeds, f));
     TRY(memory_new(&n_numbers, n_columns + 1, sizeof *n_numbers, "kinds of columns", f));
-    for (size_t j = 0; j < n_columns; j++) { /* fine-tuning takes texts and constants for numbers here, prediction does not */
-        bool is_number = e->phase == ENSEMBLE_FINETUNING ? e->kind[j].kind != KIND_CATEGORY : e->kind[j].kind == KIND_NUMBER;
+    for (size_t j = 0; j < n_columns; j++) { /* fine-tuning takes texts and constants for numbers here, prediction does
+                                                not */
+        bool is_number =
+            e->phase == ENSEMBLE_FINETUNING ? e->kind[j].kind != KIND_CATEGORY : e->kind[j].kind == KIND_NUMBER;
         n_numbers[j + 1] = n_numbers[j] + (is_number ? 1 : 0);
     }
-    TRY(subsets_columns(e->estimator, e->n_estimators, &e->config, e->phase, n_rows, n_columns, n_numbers, seeds.columns, f));
+    TRY(subsets_columns(e->estimator, e->n_estimators, &e->config, e->phase, n_rows, n_columns, n_numbers,
+                        seeds.columns, f));
     if (e->phase == ENSEMBLE_FINETUNING)
         for (size_t i = 0; i < e->n_estimators; i++) e->estimator[i].n_rows = n_rows;
     else
@@ -133,9 +138,18 @@ void ensemble_close(struct ensemble *e)
     free(e);
 }
 
-size_t ensemble_count(const struct ensemble *e) { return e->n_estimators; }
-size_t ensemble_classes(const struct ensemble *e) { return e->n_classes; }
-double ensemble_temperature(const struct ensemble *e) { return e->config.temperature; }
+size_t ensemble_count(const struct ensemble *e)
+{
+    return e->n_estimators;
+}
+size_t ensemble_classes(const struct ensemble *e)
+{
+    return e->n_classes;
+}
+double ensemble_temperature(const struct ensemble *e)
+{
+    return e->config.temperature;
+}
 
 const int32_t *ensemble_class_permutation(const struct ensemble *e, size_t estimator)
 {
@@ -208,13 +222,15 @@ static int cast(const struct frame *x, float *out, struct threads *pool, struct 
     threads_run(pool, (x->n_rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK, cast_block, &c);
     for (size_t i = 0; i < x->n_rows * x->n_columns; i++)
         if (isinf(out[i]))
-            return tabft_fail(f, TABFT_INPUT, "%s row %zu: a value is too large for the network's float32; scale that column",
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s row %zu: a value is too large for the network's float32; scale that column",
                               i / x->n_columns < x->n_context ? "context" : "query",
                               i / x->n_columns - (i / x->n_columns < x->n_context ? 0 : x->n_context) + 1);
     return 0;
 }
 
-static int clip(const struct config *c, const struct frame *x, float *out, struct threads *pool, struct tabft_failure *f)
+static int clip(const struct config *c, const struct frame *x, float *out, struct threads *pool,
+                struct tabft_failure *f)
 {
     bool *clips = NULL;
     int error;
@@ -263,8 +279,8 @@ fail:
     return error;
 }
 
-int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensemble_columns *query, struct threads *pool,
-                  struct ensemble_call *call, struct tabft_failure *f)
+int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensemble_columns *query,
+                  struct threads *pool, struct ensemble_call *call, struct tabft_failure *f)
 {
     const struct estimator *s = &e->estimator[estimator];
     struct frame x = {0};

@@ -43,17 +43,18 @@ int ensemble_useful_columns(const struct table *t, enum ensemble_use *use, size_
 enum ensemble_phase {
     ENSEMBLE_FINETUNING, /* kinds and codes from context and query; random column subsets, no outlier clipping, no row
                             subsets (spec 1.5.3, 3.4) */
-    ENSEMBLE_PREDICTION  /* kinds and codes from the context alone; the configured subsets and the soft clip (spec 3.11) */
+    ENSEMBLE_PREDICTION  /* kinds and codes from the context alone; the configured subsets and the soft clip (spec 3.11)
+                          */
 };
 
 struct ensemble_options {
     size_t n_estimators; /* >= 1 */
     uint32_t seed;       /* TabPFN's random_state with use_fixed_preprocessing_seed */
     enum ensemble_phase phase;
-    size_t n_classes;             /* >= 2, at most the config's MAX_NUMBER_OF_CLASSES */
-    const char *architecture;     /* the checkpoint's architecture_name; picks the preset where there is no inference_config.
-                                     NULL or "tabpfn_v2": v2's preset, any other: v2.5's, as TabPFN does. The metadata's
-                                     JSON text ("tabpfn_v2_6" with its quotes) is taken as well */
+    size_t n_classes; /* >= 2, at most the config's MAX_NUMBER_OF_CLASSES */
+    /* The checkpoint's architecture_name (with or without the quotes of the metadata's JSON): picks the preset where
+     * there is no inference_config. NULL or "tabpfn_v2": v2's preset, any other: v2.5's, as TabPFN does. */
+    const char *architecture;
     const char *inference_config; /* the checkpoint's JSON text, or NULL where it has none */
 };
 
@@ -66,26 +67,28 @@ struct ensemble;
  * Errors: TABFT_INPUT for infinities, fewer than 2 rows, class codes or counts that cannot be, and for anything in the
  * inference_config that is unknown or not implemented. */
 int ensemble_open(struct ensemble **out, const struct ensemble_options *options, const struct ensemble_columns *context,
-                  const int32_t *y_context, const struct ensemble_columns *query, struct tabft_failure *f) TABFT_MUST_CHECK;
+                  const int32_t *y_context, const struct ensemble_columns *query,
+                  struct tabft_failure *f) TABFT_MUST_CHECK;
 void ensemble_close(struct ensemble *e); /* NULL is fine */
 
 /* One estimator's call of the network: x and y_context are freed with ensemble_call_clear. */
 struct ensemble_call {
     size_t n_context, n_query, n_columns;
-    float *x;                   /* [n_context + n_query][n_columns], context first, NaN where missing */
-    float *y_context;           /* [n_context] permuted class codes */
-    size_t *context_row;        /* [n_context] which rows of the context, ascending; NULL: all of them in order */
-    int fingerprint_column;     /* its index in x, or -1 */
-    bool follows_svd;           /* the fingerprint hashes SVD columns, so its value may differ from TabPFN's (trap T23) */
+    float *x;               /* [n_context + n_query][n_columns], context first, NaN where missing */
+    float *y_context;       /* [n_context] permuted class codes */
+    size_t *context_row;    /* [n_context] which rows of the context, ascending; NULL: all of them in order */
+    int fingerprint_column; /* its index in x, or -1 */
+    bool follows_svd;       /* the fingerprint hashes SVD columns, so its value may differ from TabPFN's (trap T23) */
 };
 
 /* Fits the estimator's pipeline on the context and applies it to context and query. `query` NULL: the one given to
- * ensemble_open (none there either: n_query is 0). Blocks of many query rows are several calls; each fits anew and gives
- * the rows it would give in one call. `pool` spreads the columns and may be NULL; calls for different estimators may run
- * at the same time on different pools. *call need not be initialised; on failure nothing is left to free.
- * Errors: TABFT_INPUT where no column varies in the context, for infinities in `query`, for what float32 cannot hold. */
-int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensemble_columns *query, struct threads *pool,
-                  struct ensemble_call *call, struct tabft_failure *f) TABFT_MUST_CHECK;
+ * ensemble_open (none there either: n_query is 0). Blocks of many query rows are several calls; each fits anew and
+ * gives the rows it would give in one call. `pool` spreads the columns and may be NULL; calls for different estimators
+ * may run at the same time on different pools. *call need not be initialised; on failure nothing is left to free.
+ * Errors: TABFT_INPUT where no column varies in the context, for infinities in `query`, for what float32 cannot hold.
+ */
+int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensemble_columns *query,
+                  struct threads *pool, struct ensemble_call *call, struct tabft_failure *f) TABFT_MUST_CHECK;
 void ensemble_call_clear(struct ensemble_call *call);
 
 /* [n_classes]: class c goes to the network as ensemble_class_permutation(e, i)[c]. For the skip rule (spec 1.10). */
@@ -97,8 +100,8 @@ double ensemble_temperature(const struct ensemble *e); /* softmax temperature of
 /* ---- Before there is data ---- */
 
 /* Upper bounds for --plan from the options and sizes alone (n_classes may be 0 where it is not known): columns[i] is
- * the most network columns estimator i can have, and *bytes (may be NULL) the most memory one ensemble_call of any of them
- * holds at its peak on a pool of n_threads, its result included. */
+ * the most network columns estimator i can have, and *bytes (may be NULL) the most memory one ensemble_call of any of
+ * them holds at its peak on a pool of n_threads, its result included. */
 int ensemble_columns_max(const struct ensemble_options *options, size_t n_columns, size_t n_context, size_t n_query,
                          int n_threads, size_t *columns, size_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
 

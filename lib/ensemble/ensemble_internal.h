@@ -23,7 +23,8 @@ struct frame {
 int frame_open(struct frame *x, size_t n_context, size_t n_rows, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Appends a zeroed column; its place is x->n_columns - 1 afterwards. */
 int frame_append(struct frame *x, bool is_category, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Column i becomes the old column order[i]; columns that order does not name are dropped. n <= x->n_columns, no index twice. */
+/* Column i becomes the old column order[i]; columns that order does not name are dropped. n <= x->n_columns, no index
+ * twice. */
 int frame_select(struct frame *x, const size_t *order, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
 void frame_close(struct frame *x);
 
@@ -38,11 +39,12 @@ double numbers_quantile(const double *sorted, size_t m, double q);
 double numbers_sum(const double *value, size_t n);
 
 /* ---- The inference_config (config.c) ---- */
-/* One way to reshape a column, one entry of reshape_list. Runs on columns side by side, so it must not fail: `scratch` holds
- * 3 * n_context doubles. Fits on value[0..n_context) and transforms value[0..n_rows) in place. */
+/* One way to reshape a column, one entry of reshape_list. Runs on columns side by side, so it must not fail: `scratch`
+ * holds 3 * n_context doubles. Fits on value[0..n_context) and transforms value[0..n_rows) in place. */
 struct reshape {
     const char *name;
-    void (*run)(const struct reshape *r, double *value, size_t n_context, size_t n_rows, uint64_t seed, double *scratch);
+    void (*run)(const struct reshape *r, double *value, size_t n_context, size_t n_rows, uint64_t seed,
+                double *scratch);
     double parameter; /* what the entries of one file differ in */
 };
 extern const struct reshape *const reshape_list[]; /* ends in NULL */
@@ -58,9 +60,9 @@ enum row_subsets { ROWS_AUTO, ROWS_BALANCED, ROWS_STRATIFIED, ROWS_MAJORITY };
 struct preprocessor {
     const struct reshape *reshape;
     enum category_encoding categories;
-    bool shuffled;           /* ordinal codes in random order */
-    size_t least_count;      /* ordinal only for columns whose rarest value occurs so often (0: all) */
-    bool fewer_than_tenth;   /* and with fewer distinct values than a tenth of the rows */
+    bool shuffled;         /* ordinal codes in random order */
+    size_t least_count;    /* ordinal only for columns whose rarest value occurs so often (0: all) */
+    bool fewer_than_tenth; /* and with fewer distinct values than a tenth of the rows */
     enum append_original append;
     size_t max_columns;
     size_t svd_divisor; /* 0: no SVD columns; otherwise columns / svd_divisor of them */
@@ -88,8 +90,8 @@ int config_read(struct config *c, const char *architecture, const char *json, st
 enum kind { KIND_NUMBER, KIND_CATEGORY, KIND_TEXT, KIND_CONSTANT };
 struct column_kind {
     enum kind kind;
-    bool coded;       /* values become ranks in value[] */
-    size_t n_values;  /* distinct values without missing, ascending */
+    bool coded;      /* values become ranks in value[] */
+    size_t n_values; /* distinct values without missing, ascending */
     double *value;
 };
 /* kind[n_columns] from one or two parts with the same columns (second NULL: one). Freed with kinds_free. */
@@ -102,8 +104,8 @@ double kinds_cell(const struct column_kind *k, double cell);
 /* ---- What is drawn (draws.c, subsets.c) ---- */
 struct estimator {
     const struct preprocessor *preprocessor;
-    size_t column_shift; /* only "rotate" uses it */
-    uint64_t seed;       /* of every step of this pipeline */
+    size_t column_shift;        /* only "rotate" uses it */
+    uint64_t seed;              /* of every step of this pipeline */
     int32_t *class_permutation; /* [n_classes], in struct draws */
     size_t n_columns, *column;  /* which columns go in; NULL: all */
     size_t n_rows, *row;        /* which context rows; NULL: all */
@@ -111,7 +113,8 @@ struct estimator {
 struct sub_seeds {
     uint64_t pipelines, columns, rows;
 };
-/* Fills preprocessor, column_shift, seed and class_permutation of estimator[n]; permutations is their storage [n * n_classes]. */
+/* Fills preprocessor, column_shift, seed and class_permutation of estimator[n]; permutations is their storage [n *
+ * n_classes]. */
 int draws_make(struct estimator *estimator, size_t n, const struct config *c, uint32_t seed, size_t n_classes,
                int32_t *permutations, struct sub_seeds *seeds, struct tabft_failure *f) TABFT_MUST_CHECK;
 
@@ -120,8 +123,9 @@ size_t subsets_added(const struct config *c, const struct preprocessor *p, size_
 /* The most columns an estimator may take in (spec 3.3); n_numbers[k] = numbers among the first k columns. */
 size_t subsets_budget(const struct config *c, const struct preprocessor *p, size_t n_rows, size_t n_columns,
                       const size_t *n_numbers);
-int subsets_columns(struct estimator *estimator, size_t n, const struct config *c, enum ensemble_phase phase, size_t n_rows,
-                    size_t n_columns, const size_t *n_numbers, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
+int subsets_columns(struct estimator *estimator, size_t n, const struct config *c, enum ensemble_phase phase,
+                    size_t n_rows, size_t n_columns, const size_t *n_numbers, uint64_t seed,
+                    struct tabft_failure *f) TABFT_MUST_CHECK;
 int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, size_t n_rows, const int32_t *y,
                  size_t n_classes, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
 
@@ -129,8 +133,10 @@ int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, 
 int step_constant(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, struct threads *pool,
                  struct tabft_failure *f) TABFT_MUST_CHECK;
-int step_category(struct frame *x, const struct preprocessor *p, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
-int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_category(struct frame *x, const struct preprocessor *p, uint64_t seed,
+                  struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool,
+             struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_fingerprint(struct frame *x, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Also moves *fingerprint, the index of that column (-1: none). */
 int step_shuffle(struct frame *x, enum shift shift, size_t amount, uint64_t seed, int *fingerprint,

@@ -31,8 +31,8 @@ static size_t count_distinct(const struct ensemble_columns *first, const struct 
 }
 
 /* All distinct values of the column, ascending, into k. */
-static int list_values(struct column_kind *k, const struct ensemble_columns *first, const struct ensemble_columns *second,
-                       size_t n_rows, size_t j, struct tabft_failure *f)
+static int list_values(struct column_kind *k, const struct ensemble_columns *first,
+                       const struct ensemble_columns *second, size_t n_rows, size_t j, struct tabft_failure *f)
 {
     double *scratch = NULL;
     size_t m = 0, n = 0;

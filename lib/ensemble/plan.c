@@ -16,16 +16,20 @@ static size_t widest(const struct config *c, const struct preprocessor *p, size_
     return best;
 }
 
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
-/* What ensemble_call holds at its peak: its columns, and either the scratch of a step or the result. In doubles first. */
+/* What ensemble_call holds at its peak: its columns, and either the scratch of a step or the result. In doubles first.
+ */
 static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, int n_threads)
 {
     double context = (double)n_context, rows = (double)n_rows, columns = (double)n_columns, threads = (double)n_threads;
     double sorting = 3 * context * threads;
     double side = n_context < n_columns ? context : columns;
-    double svd = (context > 1024 * columns ? context : 1024 * columns) * threads + side * side + 40 * side
-                 + columns * columns + (n_context < n_columns ? context * columns : 0);
+    double svd = (context > 1024 * columns ? context : 1024 * columns) * threads + side * side + 40 * side +
+                 columns * columns + (n_context < n_columns ? context * columns : 0);
     double hashing = 12 * context + columns * threads;
     double result = (rows * columns + context) / 2 + context;
     double most = sorting > svd ? sorting : svd;
@@ -46,7 +50,8 @@ int ensemble_columns_max(const struct ensemble_options *options, size_t n_column
     for (size_t k = 0; k <= n_columns; k++) n_numbers[k] = k;
     size_t n = options->n_estimators, each = n / c->n_preprocessors;
     for (size_t i = 0; i < n; i++) {
-        const struct preprocessor *p = &c->preprocessor[i < each * c->n_preprocessors ? i / each : i - each * c->n_preprocessors];
+        const struct preprocessor *p =
+            &c->preprocessor[i < each * c->n_preprocessors ? i / each : i - each * c->n_preprocessors];
         columns[i] = widest(c, p, n_context, subsets_budget(c, p, n_context, n_columns, n_numbers));
         most = larger(most, columns[i]);
     }

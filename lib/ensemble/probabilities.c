@@ -6,9 +6,10 @@
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
 
-/* Adds softmax(logits in the table's class order / temperature) to sum[n_classes]. False where a logit is not finite. */
-static bool add_softmax(const float *logit, const int32_t *permutation, size_t n_classes, double temperature, double *sum,
-                        double *scratch)
+/* Adds softmax(logits in the table's class order / temperature) to sum[n_classes]. False where a logit is not finite.
+ */
+static bool add_softmax(const float *logit, const int32_t *permutation, size_t n_classes, double temperature,
+                        double *sum, double *scratch)
 {
     double most = -INFINITY, total = 0;
     for (size_t k = 0; k < n_classes; k++) {
@@ -28,7 +29,8 @@ int ensemble_probabilities(const struct ensemble *e, const float *logits, size_t
     double *scratch = NULL;
     int error;
     if (n_outputs < n_classes)
-        FAIL(f, TABFT_INPUT, "the network has %zu outputs for %zu classes; use another checkpoint", n_outputs, n_classes);
+        FAIL(f, TABFT_INPUT, "the network has %zu outputs for %zu classes; use another checkpoint", n_outputs,
+             n_classes);
     TRY(memory_new(&scratch, n_classes, sizeof *scratch, "probabilities", f));
     for (size_t q = 0; q < n_query; q++) {
         double *row = probability + q * n_classes, total = 0;
@@ -36,8 +38,10 @@ int ensemble_probabilities(const struct ensemble *e, const float *logits, size_t
         for (size_t i = 0; i < n; i++)
             if (!add_softmax(logits + (i * n_query + q) * n_outputs, ensemble_class_permutation(e, i), n_classes,
                              ensemble_temperature(e), row, scratch))
-                FAIL(f, TABFT_INPUT, "query row %zu: estimator %zu gives a logit that is not a number; the checkpoint or "
-                     "the row is not sound", q + 1, i + 1);
+                FAIL(f, TABFT_INPUT,
+                     "query row %zu: estimator %zu gives a logit that is not a number; the checkpoint or "
+                     "the row is not sound",
+                     q + 1, i + 1);
         for (size_t k = 0; k < n_classes; k++) total += row[k];
         for (size_t k = 0; k < n_classes; k++) row[k] /= total;
     }

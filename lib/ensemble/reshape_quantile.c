@@ -8,7 +8,8 @@
 enum { FIT_ROWS_MAX = 100000, QUANTILES_MAX = 20000 };
 
 /* The values to fit on: all, or the first 100,000 of the shuffled rows. `order` is room for n indices. */
-static size_t fitted_values(const double *value, size_t n, uint64_t seed, double *sorted, double *scratch, size_t *order)
+static size_t fitted_values(const double *value, size_t n, uint64_t seed, double *sorted, double *scratch,
+                            size_t *order)
 {
     if (n <= FIT_ROWS_MAX) return numbers_sorted(value, n, sorted, scratch);
     struct random_mt g;
@@ -21,14 +22,18 @@ static size_t fitted_values(const double *value, size_t n, uint64_t seed, double
     return m;
 }
 
-/* numpy.interp at x with breakpoints sign * at[], heights sign * i / (n - 1), both ascending: for sign -1 they run backwards. */
+/* numpy.interp at x with breakpoints sign * at[], heights sign * i / (n - 1), both ascending: for sign -1 they run
+ * backwards. */
 struct grid {
     const double *at;
     size_t n;
     double sign;
 };
 
-static double grid_at(const struct grid *g, size_t i) { return g->sign < 0 ? -g->at[g->n - 1 - i] : g->at[i]; }
+static double grid_at(const struct grid *g, size_t i)
+{
+    return g->sign < 0 ? -g->at[g->n - 1 - i] : g->at[i];
+}
 
 /* linspace(0, 1, n)[i]: the last point is exactly 1. */
 static double level(size_t i, size_t n)

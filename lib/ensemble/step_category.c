@@ -1,5 +1,5 @@
-/* Encodes category columns: ranks of the values seen in the context, in the estimator's own order where shuffled. Chosen
- * columns move to the front; the others follow and lose their kind. */
+/* Encodes category columns: ranks of the values seen in the context, in the estimator's own order where shuffled.
+ * Chosen columns move to the front; the others follow and lose their kind. */
 #define TABFT_ENSEMBLE_ROOM
 #include <math.h>
 #include <stdlib.h>

@@ -25,8 +25,10 @@ int step_constant(struct frame *x, struct tabft_failure *f)
     for (size_t i = 0; i < x->n_columns; i++)
         if (varies(x->column[i].value, x->n_context)) kept[n++] = i;
     if (n == 0)
-        FAIL(f, TABFT_INPUT, "estimators: every column is constant or missing in these %zu context rows; "
-             "use columns that vary, or larger chunks", x->n_context);
+        FAIL(f, TABFT_INPUT,
+             "estimators: every column is constant or missing in these %zu context rows; "
+             "use columns that vary, or larger chunks",
+             x->n_context);
     if (n < x->n_columns) TRY(frame_select(x, kept, n, f));
 fail:
     free(kept);

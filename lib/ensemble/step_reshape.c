@@ -1,5 +1,5 @@
-/* Reshapes the distribution of columns: which columns, in which order, next to or instead of the originals. How one column
- * changes is a file of its own, reshape_*.c, and a line in reshape_list. */
+/* Reshapes the distribution of columns: which columns, in which order, next to or instead of the originals. How one
+ * column changes is a file of its own, reshape_*.c, and a line in reshape_list. */
 #define TABFT_ENSEMBLE_ROOM
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +85,8 @@ static void reshape_one(void *context, size_t block, int thread)
 {
     const struct job *job = context;
     double *scratch = job->scratch + 3 * job->x->n_context * (size_t)thread;
-    job->reshape->run(job->reshape, job->x->column[job->which[block]].value, job->x->n_context, job->x->n_rows, job->seed,
-                      scratch);
+    job->reshape->run(job->reshape, job->x->column[job->which[block]].value, job->x->n_context, job->x->n_rows,
+                      job->seed, scratch);
 }
 
 int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, struct threads *pool,

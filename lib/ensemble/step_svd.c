@@ -1,6 +1,7 @@
-/* Appends the rows' coordinates along the leading right singular vectors of the scaled columns (spec 3.8). The vectors come
- * from LAPACK's symmetric eigensolver on the Gram matrix of the shorter side, refined in extended precision: the fingerprint
- * hashes the last bits of the coordinates, so they must not depend on the processor, the BLAS or the number of threads. */
+/* Appends the rows' coordinates along the leading right singular vectors of the scaled columns (spec 3.8). The vectors
+ * come from LAPACK's symmetric eigensolver on the Gram matrix of the shorter side, refined in extended precision: the
+ * fingerprint hashes the last bits of the coordinates, so they must not depend on the processor, the BLAS or the number
+ * of threads. */
 #define TABFT_ENSEMBLE_ROOM
 #include <cblas.h>
 #include <float.h>
@@ -130,14 +131,15 @@ static int solve(const struct gram *g, double *vectors, double *values, struct t
     n_work = (int)best_work;
     TRY(memory_new(&work, (size_t)n_work, sizeof *work, "singular vectors", f));
     dsyev_("V", "L", &n, vectors, &n, values, work, &n_work, &info, 1, 1);
-    if (info != 0) FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns did not converge; leave odd columns out", g->m);
+    if (info != 0)
+        FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns did not converge; leave odd columns out", g->m);
 fail:
     free(work);
     return error;
 }
 
-/* One Newton step on vector c: what its residual has along each other vector, over the distance of their eigenvalues. It
- * takes the rounding of the solver to its square, so the vector, rounded once, is the same on every processor. */
+/* One Newton step on vector c: what its residual has along each other vector, over the distance of their eigenvalues.
+ * It takes the rounding of the solver to its square, so the vector, rounded once, is the same on every processor. */
 static void refine(const struct gram *g, const double *vectors, const double *values, size_t c, long double *out,
                    long double *residual)
 {
@@ -179,7 +181,7 @@ static void store(const long double *vector, size_t n, double *out)
 struct finding {
     struct job *job;
     struct gram gram;
-    bool by_rows;         /* fewer rows than columns: the Gram matrix is that of the rows, all of which z holds */
+    bool by_rows; /* fewer rows than columns: the Gram matrix is that of the rows, all of which z holds */
     double *vectors, *values;
     long double *scratch; /* [threads][2 * m + n_columns] */
 };
@@ -255,7 +257,8 @@ static void project_block(void *context, size_t block, int thread)
     for (size_t j = 0; j < job->n_columns; j++) {
         for (size_t i = 0; i < count; i++) scaled[i] = cell(job, j, first + i);
         for (size_t c = 0; c < job->k; c++) {
-            double *out = job->x->column[job->n_columns + c].value + first, weight = job->vectors[c * job->n_columns + j];
+            double *out = job->x->column[job->n_columns + c].value + first,
+                   weight = job->vectors[c * job->n_columns + j];
             for (size_t i = 0; i < count; i++) out[i] += scaled[i] * weight;
         }
     }
@@ -268,7 +271,8 @@ int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool
     struct job job = {.x = x, .n_columns = columns, .k = svd_count(p->svd_divisor, n, columns)};
     int error;
     if (columns > SIDE_MAX)
-        FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns; at most %d are possible: leave some out", columns, SIDE_MAX);
+        FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns; at most %d are possible: leave some out", columns,
+             SIDE_MAX);
     job.scratch_size = n > ROWS_PER_BLOCK ? n : ROWS_PER_BLOCK;
     if (!size_mul(job.scratch_size, (size_t)threads_count(pool), &scratch_total)) scratch_total = SIZE_MAX;
     TRY(memory_new(&job.scale, columns, sizeof *job.scale, "scales of columns", f));

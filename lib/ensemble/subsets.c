@@ -29,7 +29,7 @@ size_t subsets_budget(const struct config *c, const struct preprocessor *p, size
 /* Slots dealt from a pool that is refilled, shuffled, with those the estimator has not got yet. */
 struct pool {
     size_t n_slots, n_left;
-    size_t *left;  /* [n_slots]: the last n_left are to be dealt, in order from the front of them */
+    size_t *left;   /* [n_slots]: the last n_left are to be dealt, in order from the front of them */
     bool *is_dealt; /* [n_slots] to this estimator */
 };
 
@@ -110,8 +110,8 @@ fail:
     return error;
 }
 
-int subsets_columns(struct estimator *estimator, size_t n, const struct config *c, enum ensemble_phase phase, size_t n_rows,
-                    size_t n_columns, const size_t *n_numbers, uint64_t seed, struct tabft_failure *f)
+int subsets_columns(struct estimator *estimator, size_t n, const struct config *c, enum ensemble_phase phase,
+                    size_t n_rows, size_t n_columns, const size_t *n_numbers, uint64_t seed, struct tabft_failure *f)
 {
     enum column_subsets method = method_of(c, phase, n_rows, n_columns);
     size_t *order = NULL, n_fixed = 0;
@@ -119,7 +119,8 @@ int subsets_columns(struct estimator *estimator, size_t n, const struct config *
     struct random_pcg g;
     int error;
     random_pcg_seed(&g, seed);
-    if (method == SUBSETS_CONSTANT_AND_BALANCED) n_fixed = c->constant_columns < n_columns ? c->constant_columns : n_columns;
+    if (method == SUBSETS_CONSTANT_AND_BALANCED)
+        n_fixed = c->constant_columns < n_columns ? c->constant_columns : n_columns;
     size_t n_dealt = n_columns - n_fixed;
     TRY(memory_new(&order, n_dealt, sizeof *order, "an order of columns", f));
     TRY(pool_open(&pool, n_dealt, f));
@@ -131,11 +132,14 @@ int subsets_columns(struct estimator *estimator, size_t n, const struct config *
         size_t size = subsets_budget(c, estimator[i].preprocessor, n_rows, n_columns, n_numbers);
         estimator[i].n_columns = size < n_columns ? size : n_columns;
         if (size >= n_columns) continue;
-        if (size == 0) FAIL(f, TABFT_INPUT, "estimators: max_features_per_estimator %zu leaves no room for a column",
-                            estimator[i].preprocessor->max_columns);
+        if (size == 0)
+            FAIL(f, TABFT_INPUT, "estimators: max_features_per_estimator %zu leaves no room for a column",
+                 estimator[i].preprocessor->max_columns);
         if (method == SUBSETS_GINI)
-            FAIL(f, TABFT_INPUT, "inference_config: FEATURE_SUBSAMPLING_METHOD gini_feature_importance is needed for %zu "
-                 "columns, which TabFT cannot do; use at most %zu columns", n_columns, size);
+            FAIL(f, TABFT_INPUT,
+                 "inference_config: FEATURE_SUBSAMPLING_METHOD gini_feature_importance is needed for %zu "
+                 "columns, which TabFT cannot do; use at most %zu columns",
+                 n_columns, size);
         TRY(choose_columns(&estimator[i], method, n_columns, n_fixed, order, &pool, &g, f));
     }
 fail:
@@ -146,9 +150,10 @@ fail:
 
 /* ---- Rows ---- */
 
-/* How many of `size` rows each class gives: one each, the rest in proportion, what is left over to the largest remainders.
- * Ties of remainders go to the later class, which is what numpy's partition does for few classes. */
-static void share_out(const size_t *count, size_t n_classes, size_t n_rows, size_t size, size_t *share, double *remainder)
+/* How many of `size` rows each class gives: one each, the rest in proportion, what is left over to the largest
+ * remainders. Ties of remainders go to the later class, which is what numpy's partition does for few classes. */
+static void share_out(const size_t *count, size_t n_classes, size_t n_rows, size_t size, size_t *share,
+                      double *remainder)
 {
     size_t given = 0;
     for (size_t k = 0; k < n_classes; k++) {
@@ -188,7 +193,8 @@ static int stratified_rows(struct estimator *estimator, size_t n, size_t n_rows,
         if (count[present] > 0) present++;
     }
     if (size < present)
-        FAIL(f, TABFT_INPUT, "inference_config: SUBSAMPLE_SAMPLES gives %zu rows for %zu classes; use more", size, present);
+        FAIL(f, TABFT_INPUT, "inference_config: SUBSAMPLE_SAMPLES gives %zu rows for %zu classes; use more", size,
+             present);
     share_out(count, present, n_rows, size, share, remainder);
     for (size_t k = 0; k < present; k++) TRY(pool_open(&pool[k], count[k], f));
     for (size_t i = 0; i < n; i++) {
@@ -241,7 +247,8 @@ int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, 
     for (size_t i = 0; i < n; i++) estimator[i].n_rows = n_rows;
     if (c->row_subset <= 0) return 0;
     if (c->row_subsets == ROWS_MAJORITY)
-        return tabft_fail(f, TABFT_INPUT, "inference_config: SAMPLE_SUBSAMPLING_METHOD is majority_downsample, which TabFT "
+        return tabft_fail(f, TABFT_INPUT,
+                          "inference_config: SAMPLE_SUBSAMPLING_METHOD is majority_downsample, which TabFT "
                           "cannot do; use auto, stratified or balanced");
     double wanted = c->row_subset < 1 ? floor(c->row_subset * (double)n_rows) + 1 : c->row_subset;
     if (wanted >= (double)n_rows) return 0;

@@ -34,6 +34,8 @@ int ensemble_useful_columns(const struct table *t, enum ensemble_use *use, size_
     }
     *n_used = n;
     if (n > 0) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: every column is constant or missing, there is nothing to learn from; "
-                      "add columns that vary", t->path != NULL ? t->path : "the training table");
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s: every column is constant or missing, there is nothing to learn from; "
+                      "add columns that vary",
+                      t->path != NULL ? t->path : "the training table");
 }

@@ -1,5 +1,5 @@
-/* Headers that lie (R29): each is refused with its own reason, within a second and 64 MiB beyond the file; and no single
- * flipped bit of a file passes unseen. */
+/* Headers that lie (R29): each is refused with its own reason, within a second and 64 MiB beyond the file; and no
+ * single flipped bit of a file passes unseen. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -45,7 +45,8 @@ static void refuse(const char *path, size_t file_size, const char *reason)
     long before = peak_kib();
     int code = ckpt_open(&c, path, &f);
     ck_assert_msg(code == TABFT_INPUT, "%s: accepted or another code: %d %s", reason, code, f.message);
-    ck_assert_msg(strstr(f.message, reason) != NULL && strstr(f.message, path) != NULL, "\"%s\" has no \"%s\"", f.message, reason);
+    ck_assert_msg(strstr(f.message, reason) != NULL && strstr(f.message, path) != NULL, "\"%s\" has no \"%s\"",
+                  f.message, reason);
 #if !defined(__SANITIZE_ADDRESS__)
     ck_assert_msg(now() - start < 1, "%s: %.2f s", reason, now() - start);
     ck_assert_msg(peak_kib() - before < 65536 + (long)(file_size >> 10), "%s: %ld KiB", reason, peak_kib() - before);
@@ -63,7 +64,10 @@ static void lie_bytes(const char *header, size_t size, size_t data, const char *
     ck_assert_int_eq(unlink("lie.safetensors"), 0);
 }
 
-static void lie(const char *header, size_t data, const char *reason) { lie_bytes(header, strlen(header), data, reason); }
+static void lie(const char *header, size_t data, const char *reason)
+{
+    lie_bytes(header, strlen(header), data, reason);
+}
 
 #define T(rest) "{\"t\":{" rest "}}"
 #define F32(shape, offsets) "{\"dtype\":\"F32\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
@@ -183,7 +187,8 @@ END_TEST
 /* Cut at every length: refused. One bit flipped anywhere: refused, or at least another digest. */
 START_TEST(cuts_and_flips)
 {
-    static const char header[] = "{\"__metadata__\":{\"k\":\"v\"},\"a\":" F32("2", "0,8") ",\"b\":" F32("1", "8,12") "}";
+    static const char header[] =
+        "{\"__metadata__\":{\"k\":\"v\"},\"a\":" F32("2", "0,8") ",\"b\":" F32("1", "8,12") "}";
     const size_t size = 8 + sizeof header - 1 + 12;
     unsigned char bytes[512];
     char original[65], digest[65];
@@ -214,4 +219,5 @@ START_TEST(cuts_and_flips)
 }
 END_TEST
 
-UNIT_MAIN("safetensors attacks", sizes_and_offsets, names_and_keys, text_that_is_not_json, prefixes, bombs, cuts_and_flips)
+UNIT_MAIN("safetensors attacks", sizes_and_offsets, names_and_keys, text_that_is_not_json, prefixes, bombs,
+          cuts_and_flips)

@@ -14,8 +14,9 @@ static struct tabft_failure f;
 static struct ckpt *make(const char *path, const float w[4], const char *extra, const char *meta)
 {
     static const float one = 1;
-    const struct ckpt_tensor t[2] = {{.name = "w", .dtype = CKPT_F32, .rank = 2, .shape = {2, 2}, .count = 4, .data = w},
-                                     {.name = extra, .dtype = CKPT_F32, .count = 1, .data = &one}};
+    const struct ckpt_tensor t[2] = {
+        {.name = "w", .dtype = CKPT_F32, .rank = 2, .shape = {2, 2}, .count = 4, .data = w},
+        {.name = extra, .dtype = CKPT_F32, .count = 1, .data = &one}};
     const char *const metadata[2][2] = {{"a", "1"}, {"b", meta}};
     struct ckpt *c;
     MUST(ckpt_write(path, true, t, extra != NULL ? 2 : 1, metadata, 2, &f));
@@ -24,14 +25,12 @@ static struct ckpt *make(const char *path, const float w[4], const char *extra, 
     return c;
 }
 
-static void compare(struct ckpt *a, struct ckpt *b, struct ckpt_comparison *out)
-{
-    MUST(ckpt_compare(a, b, out, &f));
-}
+static void compare(struct ckpt *a, struct ckpt *b, struct ckpt_comparison *out) { MUST(ckpt_compare(a, b, out, &f)); }
 
 START_TEST(values)
 {
-    const float base[4] = {1, -2, 3, 0}, moved[4] = {1, -2.5f, 3.25f, 0}, zero[4] = {1, -2, 3, -0.0f}, bad[4] = {1, NAN, 9, 0};
+    const float base[4] = {1, -2, 3, 0}, moved[4] = {1, -2.5f, 3.25f, 0}, zero[4] = {1, -2, 3, -0.0f},
+                bad[4] = {1, NAN, 9, 0};
     struct ckpt *a = make("c.safetensors", base, NULL, "x"), *b = make("c.safetensors", moved, NULL, "x");
     struct ckpt *z = make("c.safetensors", zero, NULL, "x"), *n = make("c.safetensors", bad, NULL, "x");
     struct ckpt *m = make("c.safetensors", base, NULL, "y");
@@ -71,7 +70,8 @@ START_TEST(names_and_forms)
     struct ckpt_comparison d;
     compare(a, b, &d);
     ck_assert(!d.comparable && !d.identical && d.n == 3 && d.n_different == 2);
-    ck_assert(d.tensor[0].kind == CKPT_ONLY_IN_A && d.tensor[1].kind == CKPT_SAME && d.tensor[2].kind == CKPT_ONLY_IN_B);
+    ck_assert(d.tensor[0].kind == CKPT_ONLY_IN_A && d.tensor[1].kind == CKPT_SAME &&
+              d.tensor[2].kind == CKPT_ONLY_IN_B);
     ck_assert_str_eq(d.tensor[0].a->name, "v");
     ck_assert_ptr_null(d.tensor[0].b);
     ckpt_comparison_clear(&d);

@@ -71,8 +71,8 @@ START_TEST(all_dtypes)
     static const struct {
         const char *name;
         double last;
-    } cases[] = {{"f64", -100}, {"f32", -100}, {"f16", -100}, {"bf16", -100}, {"i64", -100}, {"i32", -100}, {"i16", -100},
-                 {"i8", -100},  {"u64", 100},  {"u32", 100},  {"u16", 100},   {"u8", 100}};
+    } cases[] = {{"f64", -100}, {"f32", -100}, {"f16", -100}, {"bf16", -100}, {"i64", -100}, {"i32", -100},
+                 {"i16", -100}, {"i8", -100},  {"u64", 100},  {"u32", 100},   {"u16", 100},  {"u8", 100}};
     static const double special[] = {0.5, 65504, 0x1p-24, INFINITY, -INFINITY, 1.0009765625};
     struct ckpt *c;
     MUST(ckpt_open(&c, unit_data("ckpt/all-dtypes.safetensors"), &f));
@@ -108,7 +108,8 @@ static void rewrite(const char *path)
     for (size_t i = 0; i < ckpt_count(c); i++) tensors[i] = *ckpt_at(c, i);
     for (size_t i = 0; i < ckpt_metadata_count(c); i++) ckpt_metadata_at(c, i, &metadata[i][0], &metadata[i][1]);
     ck_assert_int_ge(close(mkstemp(copy)), 0);
-    MUST_FAIL(ckpt_write(copy, false, tensors, ckpt_count(c), metadata, ckpt_metadata_count(c), &f), TABFT_USE, "exist");
+    MUST_FAIL(ckpt_write(copy, false, tensors, ckpt_count(c), metadata, ckpt_metadata_count(c), &f), TABFT_USE,
+              "exist");
     MUST(ckpt_write(copy, true, tensors, ckpt_count(c), metadata, ckpt_metadata_count(c), &f));
     MUST(file_read_all(path, 1 << 24, &before, &size_before, &f));
     MUST(file_read_all(copy, 1 << 24, &after, &size_after, &f));

@@ -1,0 +1,64 @@
+/* Predictions of a model on a table, files of them, and their scores. The verdict on two runs is in parity.h. */
+#ifndef TABFT_EVAL_EVAL_H
+#define TABFT_EVAL_EVAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/failure.h"
+
+struct model;
+struct table;
+struct threads;
+
+enum { EVAL_NO_LABEL = -1 };
+
+/* Class probabilities of a table's rows, and the labels the rows have. */
+struct eval_prediction {
+    size_t n_rows, n_classes;
+    size_t n_labels;     /* n_classes and behind them the labels of rows that are no class: the model never saw them */
+    char **label;        /* [n_labels] texts, all different; class c is label[c] */
+    double *probability; /* [n_rows][n_classes] */
+    int32_t *truth;      /* [n_rows] index into label, or EVAL_NO_LABEL where the row has none */
+};
+void eval_prediction_clear(struct eval_prediction *p);
+
+struct eval_options {
+    size_t n_estimators; /* >= 1 */
+    uint32_t seed;
+};
+
+/* Predicts all rows of `test` in one pass, fitted on all rows of `train`; one estimator's memory at a time. Classes are
+ * those labels of `train` that a row has, in its order. Columns are matched by name; those that tell nothing in `train`
+ * (constant, all missing) are left out. `test` needs no target. Memory is planned first and held against what is
+ * available. pool NULL: one thread; the result does not depend on it.
+ * Errors: TABFT_INPUT for tables and a model that do not go together, TABFT_SYSTEM when memory is short (the message
+ * has the bytes and the ways out). */
+int eval_predict(const struct model *model, const struct table *train, const struct table *test,
+                 const struct eval_options *options, struct threads *pool, struct eval_prediction *out,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* A prediction as a packed table: `row` (from 0), `label` (missing where the row has none) and one column of
+ * probabilities a class, named by its label. provenance: JSON text. An existing file is replaced only under `force`. */
+int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
+                          struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Reads one back. Errors: TABFT_INPUT for any other table, missing or doubled rows, and numbers that are no
+ * probabilities. */
+int eval_prediction_open(const char *path, struct threads *pool, struct eval_prediction *out,
+                         struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* How good a prediction is. Rows without a label count nowhere. A row whose label is no class counts as wrong in
+ * accuracy; its label counts as one with recall 0 in balanced_accuracy; log_loss and roc_auc are over the other rows
+ * alone. */
+struct eval_scores {
+    size_t n_rows, n_labelled, n_unseen; /* n_unseen: labelled rows whose label is no class */
+    double accuracy;                     /* of n_labelled */
+    double balanced_accuracy;            /* mean over the labels that occur of the share of their rows that are right */
+    double log_loss;                     /* of n_labelled - n_unseen; NaN where there is none */
+    double roc_auc; /* two classes: of the second; more: mean of each against the rest; NaN where a class has no row */
+};
+/* Errors: TABFT_INPUT when no row has a label, TABFT_SYSTEM. */
+int eval_score(const struct eval_prediction *p, struct eval_scores *out, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+#endif

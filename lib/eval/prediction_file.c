@@ -1,0 +1,131 @@
+/* Predictions as packed tables: row, label, a column of probabilities a class. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "eval/eval.h"
+#include "table/table.h"
+
+enum { ROW, LABEL, FIRST_CLASS };
+
+void eval_prediction_clear(struct eval_prediction *p)
+{
+    for (size_t i = 0; p->label != NULL && i < p->n_labels; i++) free(p->label[i]);
+    free(p->label);
+    free(p->probability);
+    free(p->truth);
+    *p = (struct eval_prediction){0};
+}
+
+int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
+                          struct threads *pool, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t n = p->n_rows, n_columns = FIRST_CLASS + p->n_classes;
+    struct table_column *column = NULL;
+    double *values = NULL; /* column after column */
+    TRY(memory_new(&column, n_columns, sizeof *column, "predictions", f));
+    TRY(memory_new(&values, n, n_columns * sizeof *values, "predictions", f));
+    for (size_t i = 0; i < n; i++) {
+        values[i] = (double)i;
+        values[n + i] = p->truth[i] == EVAL_NO_LABEL ? NAN : (double)p->truth[i];
+        for (size_t c = 0; c < p->n_classes; c++)
+            values[(FIRST_CLASS + c) * n + i] = p->probability[i * p->n_classes + c];
+    }
+    column[ROW] = (struct table_column){.name = "row", .kind = TABLE_INTEGER, .value = values};
+    column[LABEL] = (struct table_column){.name = "label",
+                                          .kind = TABLE_TEXT,
+                                          .value = values + n,
+                                          .n_dictionary = p->n_labels,
+                                          .dictionary = (const char *const *)p->label};
+    for (size_t c = 0; c < p->n_classes; c++)
+        column[FIRST_CLASS + c] =
+            (struct table_column){.name = p->label[c], .kind = TABLE_FLOAT, .value = values + (FIRST_CLASS + c) * n};
+    const struct table_output output = {.n_rows = n,
+                                        .n_columns = n_columns,
+                                        .column = column,
+                                        .target = SIZE_MAX,
+                                        .task = TABLE_NO_TASK,
+                                        .provenance = provenance};
+    TRY(table_write(path, force, &output, pool, f));
+fail:
+    free(values);
+    free(column);
+    return error;
+}
+
+/* The labels: names of the class columns, behind them texts of the label column that are none of these. */
+static int read_labels(const struct table *t, struct eval_prediction *p, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct table_column *own = &t->column[LABEL];
+    int32_t *known = NULL;
+    TRY(memory_new(&p->truth, t->n_rows, sizeof *p->truth, "labels", f));
+    TRY(memory_new(&p->label, p->n_classes + own->n_dictionary, sizeof *p->label, "labels", f));
+    TRY(memory_new(&known, own->n_dictionary, sizeof *known, "labels", f));
+    for (; p->n_labels < p->n_classes; p->n_labels++)
+        TRY(memory_copy_string(&p->label[p->n_labels], t->column[FIRST_CLASS + p->n_labels].name, f));
+    for (size_t c = 0; c < own->n_dictionary; c++) known[c] = EVAL_NO_LABEL;
+    for (size_t i = 0; i < t->n_rows; i++) {
+        p->truth[i] = EVAL_NO_LABEL;
+        if (isnan(own->value[i])) continue;
+        size_t c = (size_t)own->value[i];
+        for (size_t k = 0; known[c] == EVAL_NO_LABEL && k < p->n_classes; k++)
+            if (strcmp(p->label[k], own->dictionary[c]) == 0) known[c] = (int32_t)k;
+        if (known[c] == EVAL_NO_LABEL) {
+            TRY(memory_copy_string(&p->label[p->n_labels], own->dictionary[c], f));
+            known[c] = (int32_t)p->n_labels++;
+        }
+        p->truth[i] = known[c];
+    }
+fail:
+    free(known);
+    return error;
+}
+
+static int read_probabilities(const struct table *t, struct eval_prediction *p, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(memory_new(&p->probability, t->n_rows, p->n_classes * sizeof *p->probability, "probabilities", f));
+    for (size_t i = 0; i < t->n_rows; i++) {
+        double sum = 0;
+        if (t->column[ROW].value[i] != (double)i)
+            FAIL(f, TABFT_INPUT, "%s: row %zu is missing or out of order; predict again", t->path, i);
+        for (size_t c = 0; c < p->n_classes; c++) {
+            double value = t->column[FIRST_CLASS + c].value[i];
+            if (!(value >= 0 && value <= 1))
+                FAIL(f, TABFT_INPUT, "%s: row %zu: %g is no probability; predict again", t->path, i, value);
+            p->probability[i * p->n_classes + c] = value;
+            sum += value;
+        }
+        if (!(fabs(sum - 1) <= 1e-6))
+            FAIL(f, TABFT_INPUT, "%s: row %zu: its probabilities sum to %g; predict again", t->path, i, sum);
+    }
+fail:
+    return error;
+}
+
+int eval_prediction_open(const char *path, struct threads *pool, struct eval_prediction *out, struct tabft_failure *f)
+{
+    int error = 0;
+    struct table *t = NULL;
+    struct eval_prediction p = {0};
+    TRY(table_open(&t, path, pool, f));
+    bool fits = !t->has_target && t->n_columns >= FIRST_CLASS + 2 && strcmp(t->column[ROW].name, "row") == 0 &&
+                strcmp(t->column[LABEL].name, "label") == 0 && t->column[ROW].kind == TABLE_INTEGER &&
+                t->column[LABEL].kind == TABLE_TEXT;
+    for (size_t c = FIRST_CLASS; fits && c < t->n_columns; c++) fits = t->column[c].kind == TABLE_FLOAT;
+    if (!fits || t->n_rows == 0)
+        FAIL(f, TABFT_INPUT, "%s: not a table of predictions; make one with tabft-eval predict", path);
+    p.n_rows = t->n_rows;
+    p.n_classes = t->n_columns - FIRST_CLASS;
+    TRY(read_labels(t, &p, f));
+    TRY(read_probabilities(t, &p, f));
+    *out = p;
+    p = (struct eval_prediction){0};
+fail:
+    eval_prediction_clear(&p);
+    table_close(t);
+    return error;
+}
