@@ -22,11 +22,11 @@ fail:
     return error;
 }
 
-/* Copies whole numbers above zero from a config under names of ours. */
-static void copy_positive(json_t *to, const char *as, const json_t *from, const char *key)
+/* Copies whole numbers above `more_than` from a config under names of ours. */
+static void copy_number(json_t *to, const char *as, const json_t *from, const char *key, json_int_t more_than)
 {
     const json_t *value = json_object_get(from, key);
-    if (json_is_integer(value) && json_integer_value(value) > 0)
+    if (json_is_integer(value) && json_integer_value(value) > more_than)
         (void)json_object_set_new(to, as, json_integer(json_integer_value(value)));
 }
 
@@ -54,11 +54,11 @@ int describe_checkpoint(const struct ckpt *c, json_t **out, struct tabft_failure
         ckpt_metadata_at(c, i, &key, &value);
         (void)json_array_append_new(others, eval_json_text(key));
     }
-    copy_positive(head, "classes", config, "max_num_classes");
-    copy_positive(head, "buckets", config, "num_buckets");
-    copy_positive(limits, "classes", inference, "MAX_NUMBER_OF_CLASSES");
-    copy_positive(limits, "features", inference, "MAX_NUMBER_OF_FEATURES");
-    copy_positive(limits, "rows", inference, "MAX_NUMBER_OF_SAMPLES");
+    copy_number(head, "classes", config, "max_num_classes", 1);
+    copy_number(head, "buckets", config, "num_buckets", 1);
+    copy_number(limits, "classes", inference, "MAX_NUMBER_OF_CLASSES", 0);
+    copy_number(limits, "features", inference, "MAX_NUMBER_OF_FEATURES", 0);
+    copy_number(limits, "rows", inference, "MAX_NUMBER_OF_SAMPLES", 0);
     eval_json_add(root, "schema", json_integer(1), &whole);
     eval_json_add(root, "path", eval_json_text(ckpt_path(c)), &whole);
     eval_json_add(root, "bytes", eval_json_size((size_t)ckpt_file_size(c)), &whole);
