@@ -1,0 +1,259 @@
+/* tabft-eval: predictions of a fine-tuned model, their scores, and the verdict whether two runs are one. */
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/threads.h"
+#include "ckpt/ckpt.h"
+#include "config.h"
+#include "eval/eval.h"
+#include "eval/json_value.h"
+#include "eval/parity.h"
+#include "model/model.h"
+#include "table/table.h"
+#include "tool.h"
+
+static const char help[] =
+    "Usage: tabft-eval predict --model M --train TRAIN.tbf --test TEST.tbf [OPTION]... -o PRED.tbf\n"
+    "       tabft-eval score [--json] PRED.tbf\n"
+    "       tabft-eval parity [OPTION]... --test TEST.tbf BASE_RUN OTHER_RUN\n"
+    "Predict a table, score predictions, and judge whether two training runs gave the same.\n"
+    "\n"
+    "predict:\n"
+    "      --model M          weights (.safetensors)\n"
+    "      --train TRAIN.tbf  labelled rows that the model sees as context\n"
+    "      --test TEST.tbf    rows to predict; a target in it is kept as their label\n"
+    "      --estimators E     members of the ensemble (default 8)\n"
+    "      --seed N           of the ensemble (default 0)\n"
+    "  -o, --output PRED.tbf  predictions: row, label, a column of probabilities a class\n"
+    "      --force            replace an existing PRED.tbf\n"
+    "score:\n"
+    "      --json             JSON instead of text\n"
+    "parity (JSON on stdout):\n"
+    "      --test TEST.tbf    table that both runs predict\n"
+    "      --train TRAIN.tbf  the runs' training table, where it is not at its recorded place\n"
+    "      --tolerance T      exact (default), published, or a JSON file with bounds\n"
+    "predict, parity:\n"
+    "      --threads N        0, the default: all CPUs this process may use\n"
+    "\n"
+    "      --help             this text\n"
+    "      --version          version and licence\n"
+    "\n"
+    "Exit status: 0 done, 1 parity not held, 2 wrong use, 3 bad input, 4 system.\n";
+
+enum { ESTIMATORS_MAX = 4096, THREADS_MAX = 1024 };
+
+static int open_pool(uint64_t n_threads, struct threads **pool, struct tabft_failure *f)
+{
+    return threads_open(pool, n_threads > 0 ? (int)n_threads : threads_default_count(), f);
+}
+
+/* ---- predict ---- */
+
+struct predict_options {
+    const char *model, *train, *test, *output;
+    uint64_t estimators, seed, threads;
+    bool force;
+};
+
+static int predict_options(int argc, char **argv, struct predict_options *o, struct tabft_failure *f)
+{
+    static const struct option options[] = {{"model", required_argument, NULL, 'm'},
+                                            {"train", required_argument, NULL, 't'},
+                                            {"test", required_argument, NULL, 'q'},
+                                            {"output", required_argument, NULL, 'o'},
+                                            {"estimators", required_argument, NULL, 'e'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"threads", required_argument, NULL, 'n'},
+                                            {"force", no_argument, NULL, 'f'},
+                                            {0}};
+    int error = 0, found;
+    while ((found = getopt_long(argc, argv, ":o:", options, NULL)) != -1) {
+        switch (found) {
+        case 'm': o->model = optarg; break;
+        case 't': o->train = optarg; break;
+        case 'q': o->test = optarg; break;
+        case 'o': o->output = optarg; break;
+        case 'e': TRY(tool_integer("--estimators", optarg, 1, ESTIMATORS_MAX, &o->estimators, f)); break;
+        case 's': TRY(tool_integer("--seed", optarg, 0, UINT32_MAX, &o->seed, f)); break;
+        case 'n': TRY(tool_integer("--threads", optarg, 0, THREADS_MAX, &o->threads, f)); break;
+        case 'f': o->force = true; break;
+        default: return tool_bad_option(argv, found, f);
+        }
+    }
+    if (o->model == NULL || o->train == NULL || o->test == NULL || o->output == NULL)
+        FAIL(f, TABFT_USE, "predict: --model, --train, --test and -o are needed; see --help");
+    if (argc != optind) FAIL(f, TABFT_USE, "predict: %.100s: tables are given with --train and --test", argv[optind]);
+fail:
+    return error;
+}
+
+/* What made the predictions, for the table's provenance. The caller frees it. */
+static int provenance(const struct predict_options *o, const struct ckpt *c, const struct table *train,
+                      const struct table *test, char **out, struct tabft_failure *f)
+{
+    char digest[65];
+    ckpt_digest(c, digest);
+    json_t *root = json_object();
+    bool whole = root != NULL;
+    eval_json_add(root, "tool", json_string("tabft-eval predict"), &whole);
+    eval_json_add(root, "version", json_string(PACKAGE_VERSION), &whole);
+    eval_json_add(root, "model_sha256", json_string(digest), &whole);
+    eval_json_add(root, "train_digest", json_string(train->digest), &whole);
+    eval_json_add(root, "test_digest", json_string(test->digest), &whole);
+    eval_json_add(root, "estimators", eval_json_size((size_t)o->estimators), &whole);
+    eval_json_add(root, "seed", eval_json_size((size_t)o->seed), &whole);
+    *out = whole ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return *out != NULL ? 0 : tabft_fail(f, TABFT_SYSTEM, "no memory for the provenance; give the job more memory");
+}
+
+static int run_predict(int argc, char **argv, struct tabft_failure *f)
+{
+    int error = 0;
+    struct predict_options o = {.estimators = 8};
+    struct threads *pool = NULL;
+    struct ckpt *weights = NULL;
+    struct model *model = NULL;
+    struct table *train = NULL, *test = NULL;
+    struct eval_prediction prediction = {0};
+    char *made_by = NULL;
+    TRY(predict_options(argc, argv, &o, f));
+    TRY(open_pool(o.threads, &pool, f));
+    TRY(ckpt_open(&weights, o.model, f));
+    TRY(model_open(&model, weights, f));
+    TRY(table_open(&train, o.train, pool, f));
+    TRY(table_open(&test, o.test, pool, f));
+    TRY(provenance(&o, weights, train, test, &made_by, f));
+    const struct eval_options options = {(size_t)o.estimators, (uint32_t)o.seed};
+    TRY(eval_predict(model, train, test, &options, pool, &prediction, f));
+    TRY(eval_prediction_write(&prediction, o.output, o.force, made_by, pool, f));
+fail:
+    free(made_by);
+    eval_prediction_clear(&prediction);
+    table_close(test);
+    table_close(train);
+    model_close(model);
+    ckpt_close(weights);
+    threads_close(pool);
+    return error;
+}
+
+/* ---- score ---- */
+
+static const char unseen_rule[] =
+    "wrong in accuracy, a label of recall 0 in balanced_accuracy, left out of log_loss and roc_auc";
+
+static int put_scores_json(const struct eval_prediction *p, const struct eval_scores *s, struct tabft_failure *f)
+{
+    json_t *classes = json_array(), *unseen = json_array();
+    for (size_t c = 0; c < p->n_labels; c++)
+        (void)json_array_append_new(c < p->n_classes ? classes : unseen, eval_json_text(p->label[c]));
+    json_t *root = json_object();
+    bool whole = root != NULL;
+    eval_json_add(root, "schema", json_integer(1), &whole);
+    eval_json_add(root, "accuracy", eval_json_number(s->accuracy), &whole);
+    eval_json_add(root, "balanced_accuracy", eval_json_number(s->balanced_accuracy), &whole);
+    eval_json_add(root, "log_loss", eval_json_number(s->log_loss), &whole);
+    eval_json_add(root, "roc_auc", eval_json_number(s->roc_auc), &whole);
+    eval_json_add(root, "rows", eval_json_size(s->n_rows), &whole);
+    eval_json_add(root, "rows_with_label", eval_json_size(s->n_labelled), &whole);
+    eval_json_add(root, "rows_with_unseen_label", eval_json_size(s->n_unseen), &whole);
+    eval_json_add(root, "unseen_label_counts_as", json_string(unseen_rule), &whole);
+    eval_json_add(root, "unseen_labels", unseen, &whole);
+    eval_json_add(root, "classes", classes, &whole);
+    return tool_put_json(root, whole, f);
+}
+
+static void put_figure(const char *name, double value, const char *why_not)
+{
+    if (isfinite(value)) printf("%-18s %.6f\n", name, value);
+    else printf("%-18s undefined: %s\n", name, why_not);
+}
+
+static void put_scores_text(const struct eval_prediction *p, const struct eval_scores *s)
+{
+    printf("%-18s %zu, %zu with a label\n", "rows", s->n_rows, s->n_labelled);
+    put_figure("accuracy", s->accuracy, "");
+    put_figure("balanced accuracy", s->balanced_accuracy, "");
+    put_figure("log loss", s->log_loss, "no row's label is a class");
+    put_figure("roc auc", s->roc_auc, "a class has no row, or all of them");
+    if (s->n_unseen == 0) return;
+    printf("%zu row%s with a label that the training table has not (", s->n_unseen, s->n_unseen > 1 ? "s" : "");
+    for (size_t c = p->n_classes; c < p->n_labels; c++) {
+        if (c > p->n_classes) printf(", ");
+        tool_put_text(stdout, p->label[c]);
+    }
+    printf("): %s\n", unseen_rule);
+}
+
+static int run_score(int argc, char **argv, struct tabft_failure *f)
+{
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
+    int error = 0, found;
+    bool json = false;
+    struct eval_prediction prediction = {0};
+    struct eval_scores scores;
+    while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (found != 'j') return tool_bad_option(argv, found, f);
+        json = true;
+    }
+    if (argc - optind != 1) FAIL(f, TABFT_USE, "score: needs one table of predictions; see --help");
+    TRY(eval_prediction_open(argv[optind], NULL, &prediction, f));
+    error = eval_score(&prediction, &scores, f);
+    if (error < 0) {
+        (void)tabft_fail_prefix(f, "%s", argv[optind]);
+        goto fail;
+    }
+    if (json) TRY(put_scores_json(&prediction, &scores, f));
+    else put_scores_text(&prediction, &scores);
+fail:
+    eval_prediction_clear(&prediction);
+    return error;
+}
+
+/* ---- parity ---- */
+
+static int run_parity(int argc, char **argv, struct tabft_failure *f)
+{
+    static const struct option options[] = {{"tolerance", required_argument, NULL, 'l'},
+                                            {"test", required_argument, NULL, 'q'},
+                                            {"train", required_argument, NULL, 't'},
+                                            {"threads", required_argument, NULL, 'n'},
+                                            {0}};
+    int error = 0, found;
+    const char *tolerance_name = "exact", *test = NULL, *train = NULL;
+    uint64_t n_threads = 0;
+    bool held;
+    struct parity_tolerance tolerance;
+    struct threads *pool = NULL;
+    json_t *report = NULL;
+    while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        switch (found) {
+        case 'l': tolerance_name = optarg; break;
+        case 'q': test = optarg; break;
+        case 't': train = optarg; break;
+        case 'n': TRY(tool_integer("--threads", optarg, 0, THREADS_MAX, &n_threads, f)); break;
+        default: return tool_bad_option(argv, found, f);
+        }
+    }
+    if (test == NULL || argc - optind != 2)
+        FAIL(f, TABFT_USE, "parity: needs --test TEST.tbf and two runs' folders; see --help");
+    TRY(parity_tolerance_read(tolerance_name, &tolerance, f));
+    TRY(open_pool(n_threads, &pool, f));
+    TRY(parity_compare(argv[optind], argv[optind + 1], test, train, &tolerance, pool, &report, &held, f));
+    TRY(tool_put_json(json_incref(report), true, f));
+    if (!held) error = TABFT_NOT_HELD; /* the report says why; no error line */
+fail:
+    json_decref(report);
+    threads_close(pool);
+    return error;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct tool_verb verbs[] = {
+        {"predict", run_predict}, {"score", run_score}, {"parity", run_parity}, {0}};
+    static const struct tool tool = {.name = "tabft-eval", .help = help, .verbs = verbs};
+    return tool_main(&tool, argc, argv);
+}
