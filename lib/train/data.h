@@ -1,0 +1,59 @@
+/* The tables of a run as training sees them: which columns and labels take part, which rows train and which are held
+ * out, and rows as the dense matrices that the ensemble takes. What cannot be trained on is refused here, by name. */
+#ifndef TABFT_TRAIN_DATA_H
+#define TABFT_TRAIN_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/failure.h"
+#include "ensemble/ensemble.h"
+#include "train/chunks.h"
+#include "train/options.h"
+
+struct table;
+struct threads;
+
+enum { TRAIN_VALIDATION_MAX = 50000 }; /* rows held out at most */
+
+struct train_data {
+    struct table *table, *valid; /* valid: of --valid, else NULL */
+    size_t n_columns;            /* columns that take part */
+    size_t *column;              /* [n_columns] their places in `table` */
+    size_t *valid_column;        /* [n_columns] the same columns' places in `valid` */
+    enum ensemble_use *use;      /* [table->n_columns] why others do not */
+    size_t n_classes;            /* labels with rows in `table`, in the order of its label list */
+    const char **label;          /* [n_classes], texts of the table's */
+    size_t n_train, n_valid;     /* rows that train; rows that validate (0: no validation) */
+    size_t *train_row;           /* [n_train] rows of `table`, in the order of the split */
+    int32_t *train_label;        /* [n_train] class codes */
+    size_t *valid_row;           /* [n_valid] rows of `valid`, else of `table` */
+    int32_t *valid_label;        /* [n_valid] */
+};
+
+/* Loads and checks. Errors: TABFT_INPUT for no or one record, one class, text columns, infinities, a target with gaps, a
+ * class that the validation rows lack where the metric needs it; what table_open says. */
+int train_data_open(struct train_data *d, const struct train_options *o, struct threads *pool,
+                    struct tabft_failure *f) TABFT_MUST_CHECK;
+void train_data_clear(struct train_data *d);
+
+/* The training or validation rows `row` [n_rows] (places among d->train_row or d->valid_row) as a matrix x [n_rows][n_columns]. */
+void train_data_gather(const struct train_data *d, bool from_valid, const size_t *row, size_t n_rows, double *x);
+
+/* Sizes that memory follows from, known from the data or, for --plan, from the table's schema alone. */
+struct train_sizes {
+    size_t n_columns, n_classes;
+    size_t n_train, n_valid;
+    size_t table_bytes;       /* cells of the loaded tables */
+    struct chunks_sizes chunks;
+};
+int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes,
+                     struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Upper bounds: all columns take part, all labels have rows. */
+int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* The rules of the chunks of this run. */
+struct chunks_rules train_data_rules(const struct train_data *d, const struct train_options *o);
+
+#endif

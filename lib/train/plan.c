@@ -1,0 +1,291 @@
+#include "train/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/available.h"
+#include "base/memory.h"
+#include "comm/reduce.h"
+#include "train/optimiser.h"
+
+enum {
+    PROCESS_BYTES = 12 << 20,       /* program, C library, stacks; measured */
+    ENGINE_BYTES = 24 << 20         /* what PMIx and an MPI add; measured with Open MPI 4.1 */
+};
+
+/* ---- what is there ---- */
+
+static uint64_t status_bytes(const char *key)
+{
+    FILE *file = fopen("/proc/self/status", "re");
+    char line[256];
+    uint64_t kib = 0;
+    if (file == NULL) return 0;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), ": %" SCNu64, &kib) == 1) break;
+    (void)fclose(file);
+    return kib << 10;
+}
+
+uint64_t train_memory_peak(void) { return status_bytes("VmHWM"); }
+uint64_t train_memory_now(void) { return status_bytes("VmRSS"); }
+
+/* A number of MiB from the environment in bytes; UINT64_MAX where there is none (Slurm: 0 is all of a node). */
+static uint64_t environment_mib(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (text == NULL || *text < '0' || *text > '9') return UINT64_MAX;
+    unsigned long long mib = strtoull(text, &end, 10);
+    return *end != '\0' || mib == 0 || mib > UINT64_MAX >> 20 ? UINT64_MAX : (uint64_t)mib << 20;
+}
+
+uint64_t train_plan_budget(const struct train_options *o, int local_ranks)
+{
+    if (o->memory > 0) return o->memory;
+    uint64_t ranks = local_ranks > 0 ? (uint64_t)local_ranks : 1;
+    uint64_t left = memory_available();
+    uint64_t budget = left == UINT64_MAX ? left : left / ranks + train_memory_now();
+    uint64_t node = environment_mib("SLURM_MEM_PER_NODE"), cpu = environment_mib("SLURM_MEM_PER_CPU");
+    if (node != UINT64_MAX && node / ranks < budget) budget = node / ranks;
+    if (cpu != UINT64_MAX) {
+        const char *text = getenv("SLURM_CPUS_PER_TASK");
+        uint64_t cpus = text != NULL && *text >= '1' && *text <= '9' ? strtoull(text, NULL, 10) : 1;
+        if (cpu <= UINT64_MAX / cpus && cpu * cpus < budget) budget = cpu * cpus;
+    }
+    return budget;
+}
+
+/* ---- planning ---- */
+
+struct phase {
+    struct model_shape shape;
+    size_t preprocessing; /* one estimator's call */
+};
+
+/* The largest call of the network and the most an estimator's preprocessing takes, in one phase. */
+static int plan_phase(struct phase *p, const struct model *m, const struct train_options *o, const struct train_sizes *s,
+                      enum ensemble_phase phase, int n_threads, struct tabft_failure *f)
+{
+    int error = 0;
+    bool training = phase == ENSEMBLE_FINETUNING;
+    size_t *columns = NULL, n = (size_t)o->estimators;
+    struct ensemble_options options = {
+        .n_estimators = n,
+        .seed = (uint32_t)o->seed,
+        .phase = phase,
+        .n_classes = s->n_classes,
+        .architecture = model_architecture(m),
+        .inference_config = model_inference_config(m),
+    };
+    p->shape.n_context = training ? s->chunks.n_context : s->n_train;
+    p->shape.n_query = training ? s->chunks.n_query : s->n_valid;
+    p->shape.n_columns = 0;
+    TRY(memory_new(&columns, n, sizeof *columns, "the plan", f));
+    TRY(ensemble_columns_max(&options, s->n_columns, p->shape.n_context, p->shape.n_query, n_threads, columns,
+                             &p->preprocessing, f));
+    for (size_t i = 0; i < n; i++)
+        if (columns[i] > p->shape.n_columns) p->shape.n_columns = columns[i];
+fail:
+    free(columns);
+    return error;
+}
+
+int train_plan_shapes(const struct model *m, const struct train_options *o, const struct train_sizes *sizes,
+                      struct model_shape *training, struct model_shape *validating, struct tabft_failure *f)
+{
+    int error = 0;
+    struct phase p = {0};
+    TRY(plan_phase(&p, m, o, sizes, ENSEMBLE_FINETUNING, 1, f));
+    *training = p.shape;
+    *validating = (struct model_shape){0};
+    if (sizes->n_valid > 0) {
+        TRY(plan_phase(&p, m, o, sizes, ENSEMBLE_PREDICTION, 1, f));
+        *validating = p.shape;
+    }
+fail:
+    return error;
+}
+
+static void add_total(struct train_plan *p)
+{
+    p->total = p->weights + p->gradients + p->partial_sums + p->moments + p->best_weights + p->data + p->preprocessing +
+               p->activations + p->scratch + p->logits + p->process;
+}
+
+/* Fills what one phase adds to what is always there. */
+static int add_phase(struct train_plan *p, const struct model *m, const struct train_options *o, const struct train_sizes *s,
+                     const struct train_place *place, bool validating, struct tabft_failure *f)
+{
+    int error = 0;
+    struct phase phase = {0};
+    struct model_plan network = {0};
+    TRY(plan_phase(&phase, m, o, s, validating ? ENSEMBLE_PREDICTION : ENSEMBLE_FINETUNING, place->n_threads, f));
+    TRY(model_plan(m, phase.shape, p->recompute, !validating, place->n_threads, &network, f));
+    p->validating = validating;
+    p->n_context = phase.shape.n_context;
+    p->n_query = phase.shape.n_query;
+    p->n_columns = phase.shape.n_columns;
+    p->preprocessing = phase.preprocessing;
+    p->activations = network.activations;
+    p->scratch = network.total - network.activations;
+    p->data = s->table_bytes + (s->n_train + s->n_valid) * (sizeof(size_t) + sizeof(int32_t)) +
+              (p->n_context + p->n_query) * s->n_columns * sizeof(double);
+    if (validating) {
+        size_t own = ((size_t)o->estimators + (size_t)p->n_ranks - 1) / (size_t)p->n_ranks;
+        p->logits = (own + (size_t)o->estimators) * p->n_query * model_outputs(m) * sizeof(float) +
+                    p->n_query * s->n_classes * sizeof(double);
+    } else {
+        p->data += 4 * s->n_train * sizeof(size_t); /* cutting an epoch into chunks */
+    }
+    add_total(p);
+fail:
+    return error;
+}
+
+static int plan_for(struct train_plan *plan, const struct model *m, const struct train_options *o, const struct train_sizes *s,
+                    const struct train_place *place, enum model_recompute recompute, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t chunks = (size_t)o->chunks_per_step < s->chunks.n_chunks ? (size_t)o->chunks_per_step : s->chunks.n_chunks;
+    size_t n = model_parameters(m), slice = (n + (size_t)place->n_ranks - 1) / (size_t)place->n_ranks;
+    struct train_plan p = {
+        .n_ranks = place->n_ranks,
+        .n_items = chunks * (size_t)o->estimators,
+        .recompute = recompute,
+        .weights = n * sizeof(float),
+        .gradients = n * sizeof(float),
+        .moments = optimiser_bytes(slice),
+        .best_weights = s->n_valid > 0 && o->patience > 0 && o->epochs >= o->validation_frequency ? slice * sizeof(float) : 0,
+        .process = PROCESS_BYTES + (place->engine ? ENGINE_BYTES : 0),
+    };
+    p.partial_sums = reduce_bytes(p.n_items, n, p.n_ranks, 0);
+    struct train_plan validating = p;
+    TRY(add_phase(&p, m, o, s, place, false, f));
+    if (s->n_valid > 0) {
+        TRY(add_phase(&validating, m, o, s, place, true, f));
+        if (validating.total > p.total) p = validating;
+    }
+    *plan = p;
+fail:
+    return error;
+}
+
+int train_plan_make(struct train_plan *plan, const struct model *m, const struct train_options *o, const struct train_sizes *s,
+                    const struct train_place *place, struct tabft_failure *f)
+{
+    int error = 0;
+    enum model_recompute first = o->recompute == TRAIN_RECOMPUTE_BLOCK ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE;
+    TRY(plan_for(plan, m, o, s, place, first, f));
+    if (o->recompute == TRAIN_RECOMPUTE_AUTO && plan->total > place->budget)
+        TRY(plan_for(plan, m, o, s, place, MODEL_RECOMPUTE_BLOCK, f));
+fail:
+    return error;
+}
+
+/* ---- what would fit ---- */
+
+/* The most rows a chunk may have (a round number) with recomputation; 0 if none helps. */
+static int rows_that_fit(const struct model *m, const struct train_options *o, const struct train_sizes *s,
+                         const struct train_place *place, size_t *rows, struct tabft_failure *f)
+{
+    int error = 0;
+    struct tabft_failure ignored = {0};
+    size_t low = 0, high = s->chunks.n_context + s->chunks.n_query;
+    while (high - low > high / 50 + 1) {
+        struct train_plan plan;
+        struct train_sizes smaller = *s;
+        size_t middle = low + (high - low) / 2;
+        struct chunks_rules rules = {.n_rows = s->n_train, .chunk_rows = middle, .query_fraction = o->query_fraction,
+                                     .query_min = s->n_classes, .n_labels = s->n_classes};
+        bool fits = chunks_sizes(&rules, &smaller.chunks, &ignored) == 0;
+        if (fits) {
+            TRY(plan_for(&plan, m, o, &smaller, place, MODEL_RECOMPUTE_BLOCK, f));
+            fits = plan.total <= place->budget;
+        }
+        if (fits) low = middle;
+        else high = middle;
+    }
+    *rows = low >= 100 ? low / 100 * 100 : low;
+fail:
+    return error;
+}
+
+static int write_remedies(FILE *text, const struct train_plan *plan, const struct model *m, const struct train_options *o,
+                          const struct train_sizes *s, const struct train_place *place, struct tabft_failure *f)
+{
+    int error = 0;
+    struct train_plan other;
+    const char *separator = "would fit: ";
+    if (plan->recompute == MODEL_RECOMPUTE_NONE) {
+        TRY(plan_for(&other, m, o, s, place, MODEL_RECOMPUTE_BLOCK, f));
+        if (other.total <= place->budget) {
+            (void)fprintf(text, "%s--recompute block", separator);
+            separator = ", or ";
+        }
+    }
+    if (plan->validating && o->valid == NULL) {
+        struct train_sizes without = *s;
+        without.n_valid = 0;
+        TRY(plan_for(&other, m, o, &without, place, MODEL_RECOMPUTE_BLOCK, f));
+        if (other.total <= place->budget) {
+            (void)fprintf(text, "%s--recompute block --validation-split 0", separator);
+            separator = ", or ";
+        }
+    } else {
+        size_t rows;
+        TRY(rows_that_fit(m, o, s, place, &rows, f));
+        if (rows > 0) {
+            (void)fprintf(text, "%s--recompute block --chunk-rows %zu", separator, rows);
+            separator = ", or ";
+        }
+    }
+    if ((size_t)plan->n_ranks < plan->n_items) {
+        struct train_place spread = *place;
+        spread.n_ranks = plan->n_items < 1 << 20 ? (int)plan->n_items : 1 << 20;
+        TRY(plan_for(&other, m, o, s, &spread, MODEL_RECOMPUTE_BLOCK, f));
+        if (other.total <= place->budget) {
+            (void)fprintf(text, "%s--recompute block on %d ranks", separator, spread.n_ranks);
+            separator = ", or ";
+        }
+    }
+    (void)fprintf(text, "%s%" PRIu64 " bytes a rank\n", separator, (uint64_t)plan->total);
+fail:
+    return error;
+}
+
+int train_plan_text(const struct train_plan *p, const struct model *m, const struct train_options *o,
+                    const struct train_sizes *s, const struct train_place *place, char **out, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t size;
+    *out = NULL;
+    FILE *text = open_memstream(out, &size);
+    if (text == NULL) return tabft_fail(f, TABFT_SYSTEM, "the plan: no memory for its text");
+    const struct {
+        const char *kind;
+        size_t bytes;
+    } line[] = {
+        {"weights", p->weights},           {"gradients", p->gradients},
+        {"partial_sums", p->partial_sums}, {"moments", p->moments},
+        {"best_weights", p->best_weights}, {"data", p->data},
+        {"preprocessing", p->preprocessing}, {"activations", p->activations},
+        {"scratch", p->scratch},           {"logits", p->logits},
+        {"process", p->process},           {"total", p->total},
+    };
+    (void)fprintf(text, "bytes of the fullest of %d rank%s, %zu items a step, --recompute %s; the peak is in %s: %zu context rows, "
+                  "%zu query rows, %zu columns\n", p->n_ranks, p->n_ranks == 1 ? "" : "s", p->n_items,
+                  p->recompute == MODEL_RECOMPUTE_NONE ? "none" : "block", p->validating ? "a validation" : "a step", p->n_context,
+                  p->n_query, p->n_columns);
+    for (size_t i = 0; i < sizeof line / sizeof *line; i++) (void)fprintf(text, "%-14s %15zu\n", line[i].kind, line[i].bytes);
+    if (place->budget != UINT64_MAX) (void)fprintf(text, "%-14s %15" PRIu64 "\n", "available", place->budget);
+    if (p->total > place->budget) error = write_remedies(text, p, m, o, s, place, f);
+    if (fclose(text) != 0 && error == 0) error = tabft_fail(f, TABFT_SYSTEM, "the plan: no memory for its text");
+    if (error < 0) {
+        free(*out);
+        *out = NULL;
+    }
+    return error;
+}

@@ -1,0 +1,295 @@
+/* Everything before the first step: load, agree, plan, allocate. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "ckpt/ckpt.h"
+#include "comm/comm.h"
+#include "table/table.h"
+#include "tensor/cpu/cpu.h"
+#include "train/train_internal.h"
+
+void trainer_say(const struct trainer *t, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+    if (t->report == NULL || t->report->say == NULL || comm_rank(t->c) != 0) return;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    t->report->say(t->report->context, line);
+}
+
+/* What ranks tell each other about a failure. */
+struct told {
+    int code;
+    char message[TABFT_MESSAGE_SIZE];
+};
+
+int trainer_agree(struct trainer *t, int code, struct tabft_failure *f)
+{
+    int error = 0, agreed = 0, size = comm_size(t->c), *codes = NULL;
+    struct told told = {.code = code};
+    struct tabft_failure trouble = {0};
+    if (size == 1 || code == TABFT_PEER) return code; /* a lost rank cannot be told anything */
+    if (comm_agree(t->c, code, &agreed, &trouble) < 0) goto broken;
+    if (agreed == 0) return 0;
+    if (memory_new(&codes, (size_t)size, sizeof *codes, "the codes of all ranks", &trouble) < 0) goto broken;
+    if (comm_gather_all(t->c, &code, sizeof code, codes, &trouble) < 0) goto broken;
+    int speaker = 0;
+    while (speaker + 1 < size && codes[speaker] == 0) speaker++;
+    (void)snprintf(told.message, sizeof told.message, "%s", f->message);
+    if (comm_broadcast(t->c, &told, sizeof told, speaker, &trouble) < 0) goto broken;
+    *f = (struct tabft_failure){.code = told.code};
+    (void)snprintf(f->message, sizeof f->message, "%s", told.message);
+    *t->result = (struct train_result){.agreed = true, .speaker = speaker};
+    free(codes);
+    return told.code;
+broken:
+    free(codes);
+    error = code < 0 ? code : tabft_fail(f, trouble.code, "%s", trouble.message);
+    return error;
+}
+
+struct ensemble_options trainer_ensemble(const struct trainer *t, enum ensemble_phase phase)
+{
+    return (struct ensemble_options){
+        .n_estimators = (size_t)t->o->estimators,
+        .seed = (uint32_t)t->o->seed,
+        .phase = phase,
+        .n_classes = t->data.n_classes,
+        .architecture = model_architecture(t->model),
+        .inference_config = model_inference_config(t->model),
+    };
+}
+
+/* ---- loading ---- */
+
+static int check_model(const struct trainer *t, struct tabft_failure *f)
+{
+    if (model_task(t->model) != MODEL_CLASSIFICATION)
+        return tabft_fail(f, TABFT_INPUT, "%s: is a regression model; name a classifier", t->o->model);
+    if (t->data.n_classes > model_outputs(t->model))
+        return tabft_fail(f, TABFT_INPUT, "%s: has %zu classes, but the head of %s has %zu outputs; merge classes or take a model "
+                          "with more", t->o->data, t->data.n_classes, t->o->model, model_outputs(t->model));
+    return 0;
+}
+
+static int load_model(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    struct ckpt *c = NULL;
+    TRY(ckpt_open(&c, t->o->model, f));
+    ckpt_digest(c, t->base_digest);
+    TRY(model_open(&t->model, c, f));
+    t->weights = model_values_mutable(t->model);
+    t->n_parameters = model_parameters(t->model);
+fail:
+    ckpt_close(c);
+    return error;
+}
+
+static int load(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    int threads = t->o->threads > 0 ? (int)t->o->threads : threads_default_count();
+    if (comm_rank(t->c) == 0) TRY(run_folder_check(t->o->out, t->o->force, f));
+    TRY(threads_open(&t->pool, threads, f));
+    TRY(load_model(t, f));
+    TRY(train_data_open(&t->data, t->o, t->pool, f));
+    TRY(check_model(t, f));
+fail:
+    return error;
+}
+
+/* The ranks must have read the same. comm_check_equal fails alike on all of them. */
+static int compare_ranks(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(comm_check_equal(t->c, "the base model", t->base_digest, f));
+    TRY(comm_check_equal(t->c, "the data digest", t->data.table->digest, f));
+    if (t->data.valid != NULL) TRY(comm_check_equal(t->c, "the validation data digest", t->data.valid->digest, f));
+    const char *isa;
+    TRY(trainer_agree(t, tensor_isa(&isa, f), f));
+    TRY(comm_check_equal(t->c, "the instruction set", isa, f));
+fail:
+    if (error == TABFT_USE) *t->result = (struct train_result){.agreed = true, .speaker = 0};
+    return error;
+}
+
+static int compare_options(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    char *json = NULL;
+    TRY(train_options_json(t->o, true, &json, f));
+    TRY(comm_check_equal(t->c, "the options", json, f));
+fail:
+    if (error == TABFT_USE) *t->result = (struct train_result){.agreed = true, .speaker = 0};
+    free(json);
+    return error;
+}
+
+/* ---- planning ---- */
+
+/* The least budget of all ranks, so that all plan alike. */
+static int agree_budget(struct trainer *t, uint64_t *budget, struct tabft_failure *f)
+{
+    int error = 0, size = comm_size(t->c), local = 0;
+    struct place {
+        char host[64];
+        uint64_t budget;
+    } own = {0}, *all = NULL;
+    TRY(memory_new(&all, (size_t)size, sizeof *all, "the memory of all ranks", f));
+    (void)snprintf(own.host, sizeof own.host, "%s", comm_host(t->c));
+    TRY(comm_gather_all(t->c, &own, sizeof own, all, f));
+    for (int i = 0; i < size; i++) local += strcmp(all[i].host, own.host) == 0;
+    own.budget = train_plan_budget(t->o, local);
+    TRY(comm_gather_all(t->c, &own, sizeof own, all, f));
+    *budget = UINT64_MAX;
+    for (int i = 0; i < size; i++)
+        if (all[i].budget < *budget) *budget = all[i].budget;
+fail:
+    free(all);
+    return error;
+}
+
+static void say_lines(const struct trainer *t, char *text)
+{
+    for (char *line = text, *end; *line != '\0'; line = end + 1) {
+        end = strchr(line, '\n');
+        if (end == NULL) {
+            trainer_say(t, "%s", line);
+            return;
+        }
+        *end = '\0';
+        trainer_say(t, "%s", line);
+    }
+}
+
+static int plan(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    char *text = NULL;
+    struct train_place place = {.n_ranks = comm_size(t->c), .n_threads = threads_count(t->pool),
+                                .engine = strcmp(comm_engine(t->c), "self") != 0};
+    TRY(agree_budget(t, &place.budget, f));
+    TRY(train_data_sizes(&t->data, t->o, &t->sizes, f));
+    TRY(train_plan_make(&t->plan, t->model, t->o, &t->sizes, &place, f));
+    TRY(train_plan_shapes(t->model, t->o, &t->sizes, &t->train_shape, &t->valid_shape, f));
+    TRY(train_plan_text(&t->plan, t->model, t->o, &t->sizes, &place, &text, f));
+    char *remedy = strstr(text, "would fit: ");
+    if (remedy != NULL) {
+        remedy[strcspn(remedy, "\n")] = '\0';
+        FAIL(f, TABFT_SYSTEM, "a rank needs %zu bytes and may take %" PRIu64 " on the smallest node; %s", t->plan.total, place.budget,
+             remedy);
+    }
+    say_lines(t, text);
+fail:
+    free(text);
+    return error;
+}
+
+static void say_left_out(const struct trainer *t)
+{
+    for (size_t i = 0; i < t->data.table->n_columns; i++)
+        if (t->data.use[i] != ENSEMBLE_USED)
+            trainer_say(t, "column \"%.200s\" is left out: %s", t->data.table->column[i].name, ensemble_use_name(t->data.use[i]));
+}
+
+static void say_idle(const struct trainer *t)
+{
+    size_t ranks = (size_t)comm_size(t->c);
+    if (ranks <= t->plan.n_items) return;
+    char which[64];
+    if (t->plan.n_items + 1 == ranks) (void)snprintf(which, sizeof which, "rank %zu is", t->plan.n_items);
+    else (void)snprintf(which, sizeof which, "ranks %zu to %zu are", t->plan.n_items, ranks - 1);
+    trainer_say(t, "%s idle: a step has %zu items for %zu ranks; they hold no activations and only share the sums (more: "
+                "--chunks-per-step)", which, t->plan.n_items, ranks);
+}
+
+/* ---- allocation ---- */
+
+/* The class permutations of all estimators, for the skip rule: drawn from the seed alone, so any chunk shows them. */
+static int draw_permutations(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    struct chunks_rules rules = train_data_rules(&t->data, t->o);
+    struct chunks *chunks = NULL;
+    struct ensemble *e = NULL;
+    double *x = NULL;
+    int32_t *label = NULL;
+    size_t n = t->data.n_classes;
+    TRY(chunks_open(&chunks, &rules, 0, f));
+    const struct chunk *c = chunks_at(chunks, 0);
+    TRY(memory_new(&x, c->n_context * t->data.n_columns, sizeof *x, "a chunk's context", f));
+    TRY(memory_new(&label, c->n_context, sizeof *label, "a chunk's labels", f));
+    TRY(memory_new(&t->permutation, (size_t)t->o->estimators, n * sizeof *t->permutation, "class permutations", f));
+    train_data_gather(&t->data, false, c->context, c->n_context, x);
+    for (size_t i = 0; i < c->n_context; i++) label[i] = t->data.train_label[c->context[i]];
+    struct ensemble_options options = trainer_ensemble(t, ENSEMBLE_PREDICTION);
+    struct ensemble_columns context = {.n_rows = c->n_context, .n_columns = t->data.n_columns, .x = x};
+    TRY(ensemble_open(&e, &options, &context, label, NULL, f));
+    for (size_t i = 0; i < (size_t)t->o->estimators; i++)
+        memcpy(t->permutation + i * n, ensemble_class_permutation(e, i), n * sizeof *t->permutation);
+fail:
+    ensemble_close(e);
+    chunks_close(chunks);
+    free(x);
+    free(label);
+    return error;
+}
+
+static int allocate(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(draw_permutations(t, f));
+    TRY(memory_new(&t->loss, t->plan.n_items, sizeof *t->loss, "the losses of a step", f));
+    TRY(memory_new_aligned(&t->gradient, t->n_parameters, sizeof *t->gradient, "the gradient", f));
+    t->reduce_n = t->plan.n_items;
+    TRY(reduce_open(&t->reduce, t->c, t->pool, t->reduce_n, t->n_parameters, f));
+    reduce_slice(t->reduce, &t->slice_begin, &t->slice_end);
+    size_t n = t->slice_end - t->slice_begin;
+    TRY(optimiser_open(&t->optimiser, n, f));
+    if (t->data.n_valid > 0 && t->o->patience > 0 && t->o->epochs >= t->o->validation_frequency) {
+        TRY(memory_new(&t->best, n, sizeof *t->best, "the best weights", f));
+        memcpy(t->best, t->weights + t->slice_begin, n * sizeof *t->best);
+    }
+    TRY(step_room_open(t, f));
+fail:
+    return error;
+}
+
+int trainer_open(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(compare_options(t, f));
+    TRY(trainer_agree(t, load(t, f), f));
+    TRY(compare_ranks(t, f));
+    TRY(trainer_agree(t, plan(t, f), f));
+    say_left_out(t);
+    say_idle(t);
+    error = comm_rank(t->c) == 0 ? run_folder_open(&t->folder, t->o->out, t->o->force, f) : 0;
+    TRY(trainer_agree(t, error, f));
+    TRY(trainer_agree(t, allocate(t, f), f));
+fail:
+    return error;
+}
+
+void trainer_close(struct trainer *t)
+{
+    step_room_close(t);
+    optimiser_close(t->optimiser);
+    reduce_close(t->reduce);
+    free(t->best);
+    free(t->gradient);
+    free(t->loss);
+    free(t->permutation);
+    run_folder_abandon(t->folder);
+    train_data_clear(&t->data);
+    model_close(t->model);
+    threads_close(t->pool);
+}
