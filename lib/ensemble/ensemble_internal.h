@@ -146,6 +146,7 @@ void step_clip(float *x, size_t n_context, size_t n_rows, size_t n_columns, cons
                struct threads *pool);
 
 bool reshape_appends(const struct preprocessor *p, size_t n_columns);
+enum { SVD_ROWS_PER_BLOCK = 1024 };
 size_t svd_count(size_t divisor, size_t n_rows, size_t n_columns);
 
 #endif

@@ -1,5 +1,6 @@
 /* Sizes before there is data. */
 #define TABFT_ENSEMBLE_ROOM
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -21,21 +22,20 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* What ensemble_call holds at its peak: its columns, and either the scratch of a step or the result. In doubles first.
- */
+/* What ensemble_call holds at its peak: its columns, and either the scratch of a step or the result. Counted in
+ * doubles. */
 static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, int n_threads)
 {
     double context = (double)n_context, rows = (double)n_rows, columns = (double)n_columns, threads = (double)n_threads;
+    double side = context < columns ? context : columns, block = context < columns ? context : SVD_ROWS_PER_BLOCK;
     double sorting = 3 * context * threads;
-    double side = n_context < n_columns ? context : columns;
-    double svd = (context > 1024 * columns ? context : 1024 * columns) * threads + side * side + 40 * side +
-                 columns * columns + (n_context < n_columns ? context * columns : 0);
+    double svd = (context > SVD_ROWS_PER_BLOCK ? context : SVD_ROWS_PER_BLOCK) * threads + block * columns /* rows */
+                 + 3 * side * side + 35 * side /* Gram matrix in extended precision, vectors, values, work */
+                 + 2 * (2 * side + columns) * threads + columns * columns / 2; /* vectors refined and kept */
     double hashing = 12 * context + columns * threads;
     double result = (rows * columns + context) / 2 + context;
-    double most = sorting > svd ? sorting : svd;
-    if (hashing > most) most = hashing;
-    if (result > most) most = result;
-    return sizeof(double) * (rows * columns + most);
+    double most = fmax(fmax(sorting, svd), fmax(hashing, result));
+    return (double)sizeof(double) * (rows * columns + most);
 }
 
 int ensemble_columns_max(const struct ensemble_options *options, size_t n_columns, size_t n_context, size_t n_query,

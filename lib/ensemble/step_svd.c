@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
 
-enum { ROWS_PER_BLOCK = 1024, SIDE_MAX = 30000 };
+enum { SIDE_MAX = 30000 };
 
 /* LAPACK, from OpenBLAS: eigenvalues ascending in w, eigenvectors in the columns of a. */
 void dsyev_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
@@ -77,7 +77,7 @@ static void gather_columns(const struct job *job, size_t first, size_t count, do
 
 static size_t block_rows(size_t first, size_t n_rows)
 {
-    return n_rows - first < ROWS_PER_BLOCK ? n_rows - first : ROWS_PER_BLOCK;
+    return n_rows - first < SVD_ROWS_PER_BLOCK ? n_rows - first : SVD_ROWS_PER_BLOCK;
 }
 
 /* ---- The Gram matrix of m series z[m][length]: gram[i][j] += z_i . z_j for j <= i, in extended precision ---- */
@@ -215,7 +215,7 @@ static void fill_gram(struct finding *s, double *z, struct threads *pool)
             for (size_t j = 0; j < job->n_columns; j++) z[i * job->n_columns + j] = cell(job, j, i);
         threads_run(pool, s->gram.m, add_products, &s->gram);
     }
-    for (size_t first = 0; first < n && !s->by_rows; first += ROWS_PER_BLOCK) {
+    for (size_t first = 0; first < n && !s->by_rows; first += SVD_ROWS_PER_BLOCK) {
         s->gram.length = block_rows(first, n);
         gather_columns(job, first, s->gram.length, z);
         threads_run(pool, s->gram.m, add_products, &s->gram);
@@ -231,7 +231,7 @@ static int find_vectors(struct job *job, struct threads *pool, struct tabft_fail
     size_t n_scratch = (2 * m + columns) * (size_t)threads_count(pool);
     double *z = NULL;
     int error;
-    TRY(memory_new(&z, s.by_rows ? n : ROWS_PER_BLOCK, columns * sizeof *z, "the rows of an SVD", f));
+    TRY(memory_new(&z, s.by_rows ? n : SVD_ROWS_PER_BLOCK, columns * sizeof *z, "the rows of an SVD", f));
     TRY(memory_new(&s.gram.sum, m * m, sizeof *s.gram.sum, "the Gram matrix of an SVD", f));
     TRY(memory_new(&s.vectors, m * m, sizeof *s.vectors, "singular vectors", f));
     TRY(memory_new(&s.values, m, sizeof *s.values, "singular values", f));
@@ -252,7 +252,7 @@ fail:
 static void project_block(void *context, size_t block, int thread)
 {
     const struct job *job = context;
-    size_t first = block * ROWS_PER_BLOCK, count = block_rows(first, job->x->n_rows);
+    size_t first = block * SVD_ROWS_PER_BLOCK, count = block_rows(first, job->x->n_rows);
     double *scaled = job->scratch + job->scratch_size * (size_t)thread;
     for (size_t j = 0; j < job->n_columns; j++) {
         for (size_t i = 0; i < count; i++) scaled[i] = cell(job, j, first + i);
@@ -273,7 +273,7 @@ int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool
     if (columns > SIDE_MAX)
         FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns; at most %d are possible: leave some out", columns,
              SIDE_MAX);
-    job.scratch_size = n > ROWS_PER_BLOCK ? n : ROWS_PER_BLOCK;
+    job.scratch_size = n > SVD_ROWS_PER_BLOCK ? n : SVD_ROWS_PER_BLOCK;
     if (!size_mul(job.scratch_size, (size_t)threads_count(pool), &scratch_total)) scratch_total = SIZE_MAX;
     TRY(memory_new(&job.scale, columns, sizeof *job.scale, "scales of columns", f));
     TRY(memory_new(&job.vectors, job.k * columns, sizeof *job.vectors, "singular vectors", f));
@@ -282,7 +282,7 @@ int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool
     threads_run(pool, columns, fit_column, &job);
     TRY(find_vectors(&job, pool, f));
     for (size_t c = 0; c < job.k; c++) TRY(frame_append(x, false, f));
-    threads_run(pool, (x->n_rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK, project_block, &job);
+    threads_run(pool, (x->n_rows + SVD_ROWS_PER_BLOCK - 1) / SVD_ROWS_PER_BLOCK, project_block, &job);
 fail:
     free(job.scratch);
     free(job.vectors);

@@ -4,64 +4,12 @@
  * within 0.3 % of each other, TabPFN itself reproduces 91.0 % of these fingerprints on a processor with AVX-512 and an
  * SVD without rounding errors 93.9 %. Ours does not depend on the processor and gives the latter. The wide table is
  * noise of 60 rows: closer values still. */
-#include <check.h>
-#include <math.h>
-#include <string.h>
-
 #include "base/threads.h"
-#include "ckpt/ckpt.h"
 #include "ensemble/ensemble.h"
-#include "unit.h"
+#include "reference.h"
 
 static const double least_share_finetuning = 0.935, least_share_prediction = 0.97, least_share_wide = 0.65;
 static struct tabft_failure f;
-
-static const struct ckpt_tensor *tensor_of(const struct ckpt *c, const char *format, ...) TABFT_PRINTF(2, 3);
-static const struct ckpt_tensor *tensor_of(const struct ckpt *c, const char *format, ...)
-{
-    char name[128];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(name, sizeof name, format, args);
-    va_end(args);
-    const struct ckpt_tensor *t = ckpt_find(c, name);
-    ck_assert_msg(t != NULL, "no tensor %s", name);
-    return t;
-}
-
-struct tally {
-    size_t rows, equal;
-    double worst;
-};
-
-/* Rows [0, n) of x against a recorded matrix; column `apart` only counts. */
-static void compare(const float *x, const struct ckpt_tensor *t, size_t n, size_t n_columns, int apart,
-                    struct tally *tally, const char *what)
-{
-    ck_assert_uint_eq(t->count, n * n_columns);
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n_columns; j++) {
-            double ours = (double)x[i * n_columns + j], theirs = ckpt_value(t, i * n_columns + j);
-            double difference = isnan(ours) && isnan(theirs) ? 0 : fabs(ours - theirs) / fmax(1, fabs(theirs));
-            if ((int)j == apart) {
-                tally->rows++;
-                tally->equal += difference <= 1e-5;
-                continue;
-            }
-            ck_assert_msg(difference <= 1e-5, "%s: row %zu column %zu is %.9g instead of %.9g", what, i, j, ours,
-                          theirs);
-            if (difference > tally->worst) tally->worst = difference;
-        }
-}
-
-static void report(const char *what, const struct tally *t, double least)
-{
-    double share = t->rows > 0 ? (double)t->equal / (double)t->rows : 1;
-    printf("%s: largest difference %.3g; fingerprints after SVD equal on %zu of %zu rows (%.2f %%)\n", what, t->worst,
-           t->equal, t->rows, 100 * share);
-    (void)fflush(stdout);
-    ck_assert_msg(share >= least, "%s: fingerprints after SVD equal on %.2f %% of the rows", what, 100 * share);
-}
 
 /* ---- A fine-tuning run ---- */
 enum { RAW_ROWS = 400, RAW_COLUMNS = 20, ESTIMATORS = 5, STEPS = 4, SEED = 17, PLAIN_ESTIMATOR = 2 };

@@ -1,0 +1,137 @@
+"""Records what TabPFN's estimators make of one untidy table under many inference_configs, for tests/unit/ensemble.
+
+Needs `pip install tabpfn==9.2.0` and a small v2.6 classifier checkpoint:
+    make_variants.py CLASSIFIER.ckpt
+Writes variants.safetensors: raw.X [R,C], raw.y [R]; the first `context` rows are the context. For each variant i the
+metadata holds variant<i> (phase, estimators, seed, inference_config) and the file v<i>.e<j>.x [rows,columns], .y [context].
+"""
+import json
+import os
+import sys
+import warnings
+
+os.environ["TABPFN_DISABLE_TELEMETRY"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+warnings.simplefilter("ignore")
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from tabpfn import TabPFNClassifier
+from tabpfn.architectures import tabpfn_v2_6
+from tabpfn.constants import ModelVersion
+from tabpfn.finetuning.data_util import get_preprocessed_dataset_chunks
+from tabpfn.preprocessing import PreprocessorConfig
+
+CHECKPOINT = sys.argv[1]
+N, M = 130, 40
+r = np.random.default_rng(20)
+X = r.standard_normal((N + M, 11))
+X[:, 1] = np.exp(3 * X[:, 1])
+X[:, 2] = r.integers(0, 3, N + M) * 2.5  # few values: a category
+X[:, 3] = r.integers(0, 2, N + M)
+X[:, 4] = r.integers(0, 10, N + M)  # many ties
+X[:, 5] = np.where(r.random(N + M) < 0.9, 1.0, X[:, 5])  # quartiles fall together
+X[:, 6] = r.standard_cauchy(N + M)
+X[:, 7] = np.where(np.arange(N + M) < N, 4.0, X[:, 7])  # constant in the context alone
+X[:, 8] = np.where(r.random(N + M) < 0.05, 1.0, -2.0)  # a category with a rare value
+X[:, 9] = np.round(X[:, 9] * 4)
+X[r.random(X.shape) < 0.06] = np.nan
+X[:, 7] = np.where(np.arange(N + M) < N, 4.0, X[:, 7])
+X[3] = X[4]  # equal rows
+X[N + 1] = X[N] = X[5]
+y = r.integers(0, 3, N + M)
+
+ORDINAL = "ordinal_very_common_categories_shuffled"
+
+
+def transform(name, **fields):
+    return {"name": name, **fields}
+
+
+VARIANTS = [
+    ("finetuning", 4, {"PREPROCESS_TRANSFORMS": [
+        transform("quantile_uni", categorical_name="numeric", max_features_per_estimator=680),
+        transform("quantile_uni", categorical_name=ORDINAL, global_transformer_name="svd_quarter_components")]}),
+    ("finetuning", 4, {"PREPROCESS_TRANSFORMS": [
+        transform("squashing_scaler_max10", categorical_name="ordinal", append_original=True),
+        transform("quantile_uni_fine", categorical_name="ordinal_common_categories_shuffled", append_original="auto",
+                  global_transformer_name="svd")],
+        "FEATURE_SHIFT_METHOD": "rotate", "CLASS_SHIFT_METHOD": "rotate"}),
+    ("finetuning", 3, {"PREPROCESS_TRANSFORMS": [
+        transform("none", categorical_name="ordinal_shuffled"),
+        transform("squashing_scaler_default", categorical_name="none", append_original=False),
+        transform("quantile_uni_coarse", categorical_name="numeric", append_original=True)],
+        "FEATURE_SHIFT_METHOD": None, "CLASS_SHIFT_METHOD": None, "FINGERPRINT_FEATURE": False}),
+    ("finetuning", 7, {"PREPROCESS_TRANSFORMS": [
+        transform("none", categorical_name="numeric", max_features_per_estimator=7),
+        transform("squashing_scaler_default", categorical_name=ORDINAL, max_features_per_estimator=9,
+                  global_transformer_name="svd")],
+        "FEATURE_SUBSAMPLING_METHOD": "balanced"}),
+    ("prediction", 5, {"PREPROCESS_TRANSFORMS": [
+        transform("none", categorical_name="numeric", max_features_per_estimator=7),
+        transform("squashing_scaler_default", categorical_name=ORDINAL, max_features_per_estimator=9,
+                  global_transformer_name="svd", append_original="auto")],
+        "FEATURE_SUBSAMPLING_METHOD": "balanced", "OUTLIER_REMOVAL_STD": 3.0}),
+    ("prediction", 5, {"PREPROCESS_TRANSFORMS": [
+        transform("quantile_uni", categorical_name="numeric", max_features_per_estimator=8),
+        transform("none", categorical_name=ORDINAL, max_features_per_estimator=6)],
+        "FEATURE_SUBSAMPLING_METHOD": "constant_and_balanced", "FEATURE_SUBSAMPLING_CONSTANT_FEATURE_COUNT": 2,
+        "SUBSAMPLE_SAMPLES": 61, "SAMPLE_SUBSAMPLING_METHOD": "auto"}),
+    ("prediction", 3, {"PREPROCESS_TRANSFORMS": [transform("none", categorical_name="numeric")],
+        "FEATURE_SUBSAMPLING_METHOD": "auto", "SUBSAMPLE_SAMPLES": 0.7, "SAMPLE_SUBSAMPLING_METHOD": "balanced",
+        "OUTLIER_REMOVAL_STD": None, "MIN_UNIQUE_FOR_NUMERICAL_FEATURES": 12,
+        "MIN_NUMBER_SAMPLES_FOR_CATEGORICAL_INFERENCE": 50}),
+    ("prediction", 2, {"PREPROCESS_TRANSFORMS": [
+        transform("none", categorical_name=ORDINAL), transform("none", categorical_name="none")],
+        "FEATURE_SUBSAMPLING_METHOD": "random", "MIN_UNIQUE_FOR_NUMERICAL_FEATURES": 12}),
+]
+
+
+def estimator(n, seed, config):
+    config = dict(config, PREPROCESS_TRANSFORMS=[PreprocessorConfig(**p) for p in config["PREPROCESS_TRANSFORMS"]])
+    return TabPFNClassifier.create_default_for_version(
+        ModelVersion.V2_6, model_path=CHECKPOINT, n_estimators=n, device="cpu", random_state=seed,
+        ignore_pretraining_limits=True, memory_saving_mode=False, inference_config=config,
+        fit_mode="batched" if n < 0 else "fit_preprocessors")
+
+
+def finetuning(n, seed, config):
+    clf = estimator(n, seed, config)
+    clf.fit_mode = "batched"
+    split = lambda X, y, stratify=None: (X[:N], X[N:], y[:N], y[N:])
+    data = get_preprocessed_dataset_chunks(clf, X, y, split, None, "classifier", equal_split_size=False,
+                                           data_shuffle_seed=0, preprocessing_random_state=seed)
+    item = data[0]
+    return [(np.concatenate([np.asarray(c), np.asarray(q)]), np.asarray(l))
+            for c, q, l in zip(item.X_context, item.X_query, item.y_context)]
+
+
+def prediction(n, seed, config):
+    calls, forward = [], tabpfn_v2_6.TabPFNV2p6.forward
+
+    def spy(self, x, yy, *a, **k):
+        xx = x["main"] if isinstance(x, dict) else x
+        ll = yy["main"] if isinstance(yy, dict) else yy
+        calls.append((xx.detach().float()[:, 0].numpy().copy(), ll.detach().float().reshape(-1).numpy().copy()))
+        return forward(self, x, yy, *a, **k)
+
+    tabpfn_v2_6.TabPFNV2p6.forward = spy
+    try:
+        clf = estimator(n, seed, config)
+        clf.fit(X[:N], y[:N])
+        clf.predict_proba(X[N:])
+    finally:
+        tabpfn_v2_6.TabPFNV2p6.forward = forward
+    return calls
+
+
+tensors, metadata = {"raw.X": X, "raw.y": y.astype(np.int64)}, {"context": str(N), "variants": str(len(VARIANTS))}
+for i, (phase, n, config) in enumerate(VARIANTS):
+    seed = 100 + i
+    calls = (finetuning if phase == "finetuning" else prediction)(n, seed, config)
+    assert len(calls) == n, (i, len(calls))
+    metadata[f"variant{i}"] = json.dumps({"phase": phase, "estimators": n, "seed": seed, "inference_config": config})
+    for j, (x, label) in enumerate(calls):
+        tensors[f"v{i}.e{j}.x"], tensors[f"v{i}.e{j}.y"] = (np.ascontiguousarray(v, np.float32) for v in (x, label))
+    print(i, phase, [x.shape for x, _ in calls], file=sys.stderr)
+save_file(tensors, "variants.safetensors", metadata)
