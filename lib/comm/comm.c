@@ -1,6 +1,7 @@
 /* Joining and leaving, and the collectives over whatever engine there is. */
 #include "comm/comm.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,41 +27,46 @@ struct comm {
 
 /* ---- joining and leaving ---- */
 
-static int engine_choose(struct comm *c, const char *name, struct tabft_failure *f)
+static const char *engine_name(const struct comm *c, const char *wanted)
 {
-    if (name == NULL || strcmp(name, "auto") == 0) name = c->size == 1 ? "self" : "mpi";
-    if (strcmp(name, "self") == 0 && c->size > 1)
-        return tabft_fail(f, TABFT_USE, "engine self carries one rank, the launcher started %d; use --engine mpi or one rank",
-                          c->size);
-    return plugin_open(name, &c->engine, f);
+    if (wanted != NULL && strcmp(wanted, "auto") != 0) return wanted;
+    return c->size == 1 ? "self" : "mpi";
 }
 
+/* First of all the connections to the neighbours: from then on a rank that ends is noticed, whatever it was at. */
 static int join(struct comm *c, const struct comm_options *options, struct tabft_failure *f)
 {
     int error = 0;
+    char agreement[128];
     TRY(launcher_join(&c->launcher, f));
     c->rank = launcher_rank(c->launcher);
     c->size = launcher_size(c->launcher);
     c->local_rank = launcher_local_rank(c->launcher);
     (void)snprintf(c->libraries, sizeof c->libraries, "%s", launcher_version(c->launcher));
-    TRY(engine_choose(c, options->engine, f));
-    char agreement[128];
-    (void)snprintf(agreement, sizeof agreement, "tabft-%s,engine=%s,comm-timeout=%d", PACKAGE_VERSION, c->engine->name,
-                   c->timeout_s);
     const struct watch_options watch = {.rank = c->rank,
                                         .size = c->size,
                                         .timeout_s = c->timeout_s,
                                         .host = c->host,
-                                        .agreement = agreement,
                                         .launcher = c->launcher,
                                         .last_words = options->last_words,
                                         .last_words_context = options->last_words_context};
+    (void)snprintf(agreement, sizeof agreement, "tabft-%s,engine=%s,comm-timeout=%d", PACKAGE_VERSION,
+                   engine_name(c, options->engine), c->timeout_s);
     TRY(watch_open(&c->watch, &watch, f));
     watch_limit(c->watch, "joining");
-    if (c->size > 1) TRY(watch_connect(c->watch, f));
+    if (c->size > 1) TRY(watch_connect(c->watch, agreement, f));
     watch_relax(c->watch);
 fail:
     return error;
+}
+
+static int engine_choose(struct comm *c, const char *wanted, struct tabft_failure *f)
+{
+    const char *name = engine_name(c, wanted);
+    if (strcmp(name, "self") == 0 && c->size > 1)
+        return tabft_fail(f, TABFT_USE, "engine self carries one rank, the launcher started %d; use --engine mpi or one rank",
+                          c->size);
+    return plugin_open(name, &c->engine, f);
 }
 
 static int engine_start(struct comm *c, size_t chunk, struct tabft_failure *f)
@@ -98,7 +104,7 @@ int comm_open(struct comm **out, const struct comm_options *options, struct tabf
     c->timeout_s = options->timeout_s == 0 ? DEFAULT_TIMEOUT_S : options->timeout_s;
     launcher_host(c->host);
     if (pmix) TRY(join(c, options, f));
-    else TRY(engine_choose(c, options->engine, f));
+    TRY(engine_choose(c, options->engine, f));
     TRY(engine_start(c, chunk, f));
 fail:
     return error;
@@ -127,7 +133,14 @@ void comm_describe(char *text, size_t size)
 
 void comm_abort(struct comm *c, int status)
 {
-    watch_abort(c == NULL ? NULL : c->watch, c == NULL ? NULL : c->launcher, status == 0 ? 5 : status);
+    struct tabft_failure ignored = {0};
+    struct launcher *launcher = c == NULL ? NULL : c->launcher;
+    bool pmix = false;
+    if (status == 0) status = 5;
+    /* A rank that fails before it has joined joins now, to end those that would wait for it. */
+    if (launcher == NULL && (launcher_detect(&pmix, &ignored) < 0 || !pmix || launcher_join(&launcher, &ignored) < 0))
+        launcher = NULL;
+    watch_abort(c == NULL ? NULL : c->watch, launcher, status);
 }
 
 void comm_close(struct comm *c)
@@ -163,6 +176,10 @@ static void back_off(double idle)
     (void)nanosleep(&t, NULL);
 }
 
+/* Where all ranks fail with the same message, one line is enough: higher ranks give lower ones the time to speak and to end
+ * them. Seconds, less than the watchdog's grace. */
+static double turn_to_speak(const struct comm *c) { return 0.05 * (c->rank < 40 ? c->rank : 40); }
+
 static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
 {
     char message[COMM_ENGINE_MESSAGE] = "", late[256] = "";
@@ -177,7 +194,7 @@ static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
         last = t;
         waited += passed;
         idle = moved ? 0 : idle + passed;
-        if (waited > c->timeout_s) break;
+        if (waited > c->timeout_s + turn_to_speak(c)) break;
         back_off(idle);
     }
     if (c->watch != NULL) watch_suspect(c->watch, late, sizeof late);
@@ -319,6 +336,9 @@ int comm_check_equal(struct comm *c, const char *name, const char *value, struct
     for (int r = 1; r < comm_size(c); r++) {
         const bool same_text = strcmp(all[r].text, all[0].text) == 0;
         if (same_text && all[r].length == all[0].length && all[r].hash == all[0].hash) continue;
+        const double turn = turn_to_speak(c);
+        const struct timespec t = {(time_t)turn, (long)(1e9 * (turn - floor(turn)))};
+        (void)nanosleep(&t, NULL);
         if (!same_text)
             FAIL(f, TABFT_USE, "%s differs: '%s' on rank 0 (%s), '%s' on rank %d (%s); give all ranks the same", name,
                  all[0].text, all[0].host, all[r].text, r, all[r].host);

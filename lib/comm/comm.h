@@ -31,8 +31,10 @@ struct comm_options {
 
 /* Finds the launcher, joins the ranks, opens the engine. Refuses (TABFT_USE) what cannot be meant: SLURM_STEP_NUM_TASKS > 1
  * without a PMIx server ("add --mpi=pmix"), several ranks without an engine that carries them, neighbours of another
- * version or engine. *out is set on failure too (NULL where nothing was joined): print the message, then
- * comm_abort(*out, status), which ends the ranks that wait for this one. */
+ * version, engine or timeout. *out is set on failure too (NULL where nothing was joined): print the message, then
+ * comm_abort(*out, status), which ends the ranks that wait for this one.
+ * To be called before anything that may fail: a process that ends before its neighbours know it is missed only by srun
+ * --kill-on-bad-exit=1, or when the others have waited for timeout_s. */
 int comm_open(struct comm **out, const struct comm_options *options, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* All of these take NULL as a single process. */
@@ -70,12 +72,13 @@ int comm_exchange(struct comm *c, const void *send, const size_t *send_bytes, co
  * Worst first: SYSTEM, INPUT, USE, NOT_HELD, PEER, STOPPED. */
 int comm_agree(struct comm *c, int code, int *agreed, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* Refuses (TABFT_USE, the same message on every rank) unless all ranks give the same text: version, options, digest of the
+/* Refuses (TABFT_USE, the same message on every rank, a little later on higher ones) unless all ranks give the same text: version, options, digest of the
  * data, instruction set. `name` says what it is ("the data digest"). The message shows both values. */
 int comm_check_equal(struct comm *c, const char *name, const char *value, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Ends all ranks with `status` (the caller has printed its line; 0 is made 5): the others are told, PMIx_Abort, _exit.
- * NULL: _exit(status). Does not return. */
+ * The first status of all ranks becomes the launcher's. NULL: a rank that failed before comm_open; where a launcher is there
+ * it is told too. Does not return. */
 void comm_abort(struct comm *c, int status) __attribute__((noreturn));
 /* Clean end; every rank calls it and waits for the others in it. A rank that ends without it is taken for dead. NULL is fine. */
 void comm_close(struct comm *c);

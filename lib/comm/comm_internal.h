@@ -47,8 +47,7 @@ struct watch;
 
 struct watch_options {
     int rank, size, timeout_s;
-    const char *host;
-    const char *agreement; /* neighbours must have the same text here (version, engine); without spaces */
+    const char *host; /* copied */
     struct launcher *launcher;
     comm_last_words *last_words;
     void *last_words_context;
@@ -56,8 +55,9 @@ struct watch_options {
 
 /* Starts the watchdog's thread (also for one rank: it bounds what blocks). */
 int watch_open(struct watch **out, const struct watch_options *options, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Meets the neighbours: publishes this rank's address, connects to the next rank, is connected to by the previous one. */
-int watch_connect(struct watch *w, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Meets the neighbours: publishes this rank's address, connects to the next rank, is connected to by the previous one.
+ * Neighbours must have the same `agreement` (version, engine; a text without spaces). */
+int watch_connect(struct watch *w, const char *agreement, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* From now on `what` may take the timeout (plus a grace: the caller's own limit comes first); then the run ends.
  * watch_relax takes the limit away. */
 void watch_limit(struct watch *w, const char *what);

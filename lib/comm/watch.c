@@ -356,7 +356,6 @@ int watch_open(struct watch **out, const struct watch_options *options, struct t
     TRY(memory_new(&w, 1, sizeof *w, "the watchdog", f));
     w->o = *options;
     (void)snprintf(w->host, sizeof w->host, "%s", options->host);
-    w->o.host = w->host;
     w->wake = -1;
     w->neighbours[PREVIOUS].fd = w->neighbours[NEXT].fd = -1;
     ring_listener_none(&w->listener);
@@ -374,7 +373,7 @@ fail:
     return error;
 }
 
-int watch_connect(struct watch *w, struct tabft_failure *f)
+int watch_connect(struct watch *w, const char *agreement, struct tabft_failure *f)
 {
     int error = 0;
     struct ring_card mine, next, previous;
@@ -384,7 +383,7 @@ int watch_connect(struct watch *w, struct tabft_failure *f)
     n[NEXT].rank = (w->o.rank + 1) % w->o.size;
     n[PREVIOUS].rank = (w->o.rank + w->o.size - 1) % w->o.size;
     TRY(ring_listen(&w->listener, f));
-    TRY(ring_card_make(&mine, &w->listener, w->host, w->o.agreement, f));
+    TRY(ring_card_make(&mine, &w->listener, w->host, agreement, f));
     ring_card_print(&mine, text);
     TRY(launcher_publish(w->o.launcher, text, f));
     TRY(launcher_card(w->o.launcher, n[NEXT].rank, text, f));
@@ -393,9 +392,9 @@ int watch_connect(struct watch *w, struct tabft_failure *f)
     TRY(ring_card_parse(&previous, n[PREVIOUS].rank, text, f));
     (void)snprintf(n[NEXT].host, sizeof n[NEXT].host, "%s", next.host);
     (void)snprintf(n[PREVIOUS].host, sizeof n[PREVIOUS].host, "%s", previous.host);
-    if (strcmp(previous.agreement, w->o.agreement) != 0)
+    if (strcmp(previous.agreement, agreement) != 0)
         FAIL(f, TABFT_USE, "rank %d (%s) runs %s, rank %d (%s) runs %s; all ranks must be one build with one engine",
-             n[PREVIOUS].rank, previous.host, previous.agreement, w->o.rank, w->host, w->o.agreement);
+             n[PREVIOUS].rank, previous.host, previous.agreement, w->o.rank, w->host, agreement);
     TRY(ring_dial(&n[NEXT].fd, &mine, &next, w->o.rank, n[NEXT].rank, until, f));
     TRY(ring_accept(&n[PREVIOUS].fd, &w->listener, &mine, n[PREVIOUS].rank, previous.host, until, f));
     ring_listener_close(&w->listener);

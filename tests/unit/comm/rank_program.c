@@ -1,7 +1,9 @@
-/* A program for several ranks, started by the tests in tests/faults and tests/slurm under srun and mpirun.
+/* A program for several ranks, started by the tests in tests/faults and tests/slurm under srun and mpirun. RANK_ENGINE names
+ * the engine.
  *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints a line each
  *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0 exit1 error
- *                                             stop, WHERE: init (before it joins), open, collective, close
+ *                                             stop, WHERE: start (before it joins), init (joined, without an engine),
+ *                                             open, collective, close
  *   rank_program differ RANK                  that rank has another value
  *   rank_program idle SECONDS                 all wait for rank 0; prints the most CPU seconds a waiting rank used
  *   rank_program describe                     what comm_describe says */
@@ -29,10 +31,15 @@ static _Noreturn void end_failed(struct comm *c, const struct tabft_failure *f)
     comm_abort(c, tabft_exit_status(f->code));
 }
 
+static struct comm_options options_of(size_t chunk, int timeout_s)
+{
+    return (struct comm_options){.engine = getenv("RANK_ENGINE"), .timeout_s = timeout_s, .chunk_bytes = chunk};
+}
+
 static void open_or_end(struct comm **c, size_t chunk, int timeout_s)
 {
     struct tabft_failure f = {0};
-    const struct comm_options options = {.engine = getenv("RANK_ENGINE"), .timeout_s = timeout_s, .chunk_bytes = chunk};
+    const struct comm_options options = options_of(chunk, timeout_s);
     if (comm_open(c, &options, &f) < 0) end_failed(*c, &f);
 }
 
@@ -204,9 +211,16 @@ static int run_die(char **arguments)
     int victim = atoi(arguments[2]);
     struct comm *c = NULL;
     struct tabft_failure f = {0};
-    /* Before joining nobody has a rank but by the launcher's variables. */
+    /* Before joining, a rank is known by the launcher's variables alone. */
     const char *rank = getenv("PMIX_RANK");
-    if (strcmp(where, "init") == 0 && rank != NULL && atoi(rank) == victim) die(c, how);
+    const int early = rank != NULL && atoi(rank) == victim;
+    if (strcmp(where, "start") == 0 && early) die(NULL, how);
+    if (strcmp(where, "init") == 0 && early) {
+        /* Where the plugin cannot be found, opening stops half way. */
+        const struct comm_options options = options_of(0, atoi(arguments[3]));
+        if (setenv("TABFT_PLUGIN_PATH", "", 1) != 0 || comm_open(&c, &options, &f) == 0) return 1;
+        die(c, how);
+    }
     open_or_end(&c, 0, atoi(arguments[3]));
     if (victim < 0) victim = victim == -1 ? comm_size(c) - 1 : comm_size(c) / 2;
     const int dies = comm_rank(c) == victim;

@@ -1,0 +1,85 @@
+#!/bin/sh
+# One rank ends in some way at some point: all processes are gone within 10 s, the status is not 0, and our first line names
+# the rank. Under srun without and with --kill-on-bad-exit, and under mpirun. A rank that is stopped is noticed by the timeout.
+set -eu
+: "${top_srcdir:?}" "${top_builddir:?}"
+[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
+[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+# Under its own name, so that what is left over is ours.
+program=$work/rank.$$
+cp -- "$top_builddir/tests/unit/comm/rank_program" "$program"
+
+fail() {
+    cat -- "$work/said" >&2
+    printf 'FAILED: %s\n' "$*" >&2
+    exit 1
+}
+# The processes of the program that are still there.
+left_over() {
+    for process in /proc/[0-9]*; do
+        case $(readlink "$process/exe" 2>/dev/null) in "$program"*) printf '%s ' "${process#/proc/}" ;; esac
+    done
+}
+# ends LIMIT TEXT STATUS COMMAND...: the command fails within LIMIT s, nothing of it is left, and the first line that a rank
+# prints has TEXT. STATUS: a number, or "any" but 0.
+ends() {
+    limit=$1 text=$2 expected=$3
+    shift 3
+    status=0
+    from=$(date +%s)
+    timeout -k 5 $((limit + 20)) "$@" >"$work/said" 2>&1 || status=$?
+    while [ -n "$(left_over)" ] && [ $(($(date +%s) - from)) -le "$limit" ]; do sleep 0.1; done
+    took=$(($(date +%s) - from))
+    [ -z "$(left_over)" ] || fail "processes $(left_over)are left after $took s: $*"
+    [ "$took" -le "$limit" ] || fail "took $took s: $*"
+    [ "$status" != 0 ] || fail "status 0: $*"
+    [ "$expected" = any ] || [ "$status" = "$expected" ] || fail "status $status instead of $expected: $*"
+    [ -z "$text" ] || grep '^rank[._][0-9a-z]*: ' "$work/said" | head -n 1 | grep -q -e "$text" ||
+        fail "the first line does not say '$text': $*"
+}
+dead() { printf 'rank %s on n[1-4] ended without finishing' "$1"; }
+own() { printf 'rank %s (n[1-4]): table.tbf: is broken' "$1"; }
+# First, middle and last of four ranks; killed, crashed, ended as if all were well, or with a cause of its own.
+run() { # RANK HOW WHERE: with 4 ranks, no help from srun
+    case $2 in
+    error) ends 10 "$(own "$1")" 3 srun --mpi=pmix -N4 -n4 --overcommit "$program" die "$2" "$3" "$1" 60 ;;
+    *) ends 10 "$(dead "$1")" any srun --mpi=pmix -N4 -n4 --overcommit "$program" die "$2" "$3" "$1" 60 ;;
+    esac
+}
+run 0 kill init
+run 2 exit0 init
+run 3 error init
+run 0 exit1 open
+run 3 kill open
+run 2 segv open
+run 3 exit0 collective
+run 0 kill collective
+run 2 abort collective
+run 0 error collective
+run 3 exit1 close
+run 2 exit0 close
+run 0 kill close
+
+# With srun's own help, and before a rank has joined.
+ends 10 '' any srun --mpi=pmix -N4 -n4 --overcommit --kill-on-bad-exit=1 "$program" die kill start 2 60
+ends 10 'table.tbf: is broken' 3 srun --mpi=pmix -N4 -n4 --overcommit "$program" die error start 2 60
+ends 10 '' any srun --mpi=pmix -N4 -n4 --overcommit --kill-on-bad-exit=1 "$program" die kill collective 2 60
+
+# Without it such a rank is missed when the others have waited.
+ends 10 'waited 2 s for the other ranks: joining' 5 srun --mpi=pmix -N4 -n4 --overcommit "$program" die kill start 2 2
+
+# A stopped rank is silent; two ranks to a node, so its neighbour is on the same one.
+ends 18 'waited 6 s for the other ranks: barrier; rank 3 on n[1-4] has been silent' 5 \
+    srun --mpi=pmix -N4 -n8 --overcommit "$program" die stop collective 3 6
+
+# Under mpirun, which ends the others itself and may be quicker than they are.
+root=
+[ "$(id -u)" != 0 ] || root=--allow-run-as-root
+unset OMPI_MCA_btl
+for how in kill exit0 error; do
+    # shellcheck disable=SC2086 # no word or one
+    ends 10 '' any mpirun $root --oversubscribe -n 4 "$program" die "$how" collective 1 60
+    grep -q 'rank 1 ' "$work/said" || fail "mpirun, $how: nobody names rank 1"
+done

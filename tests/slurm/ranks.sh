@@ -1,0 +1,88 @@
+#!/bin/sh
+# Several ranks under srun --mpi=pmix on four nodes and under mpirun: the same sums whatever their number, launches that
+# cannot work are refused, a rank with another value is refused, ranks that wait leave the processors alone.
+set -eu
+: "${top_srcdir:?}" "${top_builddir:?}"
+[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
+[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+program=$top_builddir/tests/unit/comm/rank_program
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+
+fail() {
+    printf 'FAILED: %s\n' "$*" >&2
+    exit 1
+}
+# refused STATUS TEXT COMMAND...: it must end with that status and say that.
+refused() {
+    expected=$1 text=$2
+    shift 2
+    status=0
+    "$@" >"$work/refused" 2>&1 || status=$?
+    [ "$status" = "$expected" ] || { cat -- "$work/refused"; fail "status $status instead of $expected: $*"; }
+    grep -q -e "$text" "$work/refused" || { cat -- "$work/refused"; fail "no '$text': $*"; }
+}
+slurm_ranks() {
+    ranks=$1
+    shift
+    nodes=$ranks
+    [ "$nodes" -le 4 ] || nodes=4
+    timeout 120 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
+}
+# Shared memory is for ranks on one node: mpirun's are.
+mpirun_ranks() {
+    ranks=$1
+    shift
+    root=
+    [ "$(id -u)" != 0 ] || root=--allow-run-as-root
+    # shellcheck disable=SC2086 # no word or one
+    env -u OMPI_MCA_btl timeout 120 mpirun $root --oversubscribe -n "$ranks" "$@"
+}
+
+# The same bits. 5 and 7 items do not divide evenly; 2 items leave ranks idle; 400,003 parameters are no multiple of anything.
+shapes='5x400003 4x150000 7x65537 2x5000 1x1'
+# shellcheck disable=SC2086 # a list
+"$program" sum 0 1 $shapes >"$work/one"
+[ "$(wc -l <"$work/one")" = 5 ] || fail "one rank printed $(wc -l <"$work/one") lines"
+for ranks in 1 2 3 4 5 8; do
+    threads=$((1 + ranks % 2))
+    # shellcheck disable=SC2086
+    slurm_ranks "$ranks" "$program" sum 0 "$threads" $shapes >"$work/sum" || fail "srun, $ranks ranks"
+    cmp -s "$work/one" "$work/sum" || { diff "$work/one" "$work/sum"; fail "srun with $ranks ranks gives other bits"; }
+done
+for ranks in 2 5; do
+    # shellcheck disable=SC2086
+    mpirun_ranks "$ranks" "$program" sum 0 2 $shapes >"$work/sum" || fail "mpirun, $ranks ranks"
+    cmp -s "$work/one" "$work/sum" || { diff "$work/one" "$work/sum"; fail "mpirun with $ranks ranks gives other bits"; }
+done
+# Pieces of 1,000 bytes stand for those of 2^31.
+# shellcheck disable=SC2086
+slurm_ranks 3 "$program" sum 1000 1 $shapes >"$work/sum"
+cmp -s "$work/one" "$work/sum" || fail 'small pieces give other bits'
+
+# One rank joins without an engine, with and without PMIx.
+slurm_ranks 1 env TABFT_PLUGIN_PATH=/nonexistent "$program" sum 0 1 1x1 >"$work/sum"
+srun --ntasks=1 "$program" sum 0 1 1x1 >"$work/sum"
+
+# Launches that cannot mean what they say.
+refused 2 'separate processes that cannot see each other; add --mpi=pmix' timeout 60 srun --ntasks=3 "$program" sum 0 1 1x1
+refused 2 'PMI-2.*use srun --mpi=pmix' timeout 60 srun --mpi=pmi2 --ntasks=3 "$program" sum 0 1 1x1
+refused 2 "without PMIx started 3 processes" env PMI_SIZE=3 PMI_RANK=0 "$program" sum 0 1 1x1
+refused 2 'engine self carries one rank, the launcher started 2' slurm_ranks 2 env RANK_ENGINE=self "$program" sum 0 1 1x1
+refused 2 "no engine 'mpi'" slurm_ranks 2 env TABFT_PLUGIN_PATH= "$program" sum 0 1 1x1
+refused 2 "no such name" slurm_ranks 2 env RANK_ENGINE=../mpi "$program" sum 0 1 1x1
+# The batch script itself is one process, however many tasks its job has.
+sbatch --wait --quiet --ntasks=3 --output="$work/batch" --wrap "exec '$program' sum 0 1 1x1"
+[ "$(wc -l <"$work/batch")" = 1 ] || { cat -- "$work/batch"; fail 'the batch script is not one rank'; }
+
+# One rank is given something else: all learn both values. So they do of another engine, before anything is opened.
+refused 2 "the data digest differs: 'sha256:1111' on rank 0 (n1), 'sha256:2222' on rank 2 (n3)" \
+    slurm_ranks 4 "$program" differ 2
+# shellcheck disable=SC2016 # for the inner shell
+refused 2 'all ranks must be one build' slurm_ranks 3 \
+    sh -c 'RANK_ENGINE=mpi; [ "$PMIX_RANK" != 1 ] || RANK_ENGINE=other; export RANK_ENGINE; exec "$@"' sh "$program" differ -1
+
+# Five ranks on few cores: the four that wait 2 s use little of them.
+used=$(slurm_ranks 5 "$program" idle 2)
+awk -v used="$used" 'BEGIN { exit !(used != "" && used < 0.5) }' || fail "a rank that waited 2 s used $used s of processor time"
+printf 'a rank that waits 2 s uses %s s of processor time\n' "$used"
