@@ -65,6 +65,16 @@ int file_stream_open(struct file_stream **out, const char *path, struct tabft_fa
 int file_stream_read(struct file_stream *s, void *data, size_t size, size_t *got, struct tabft_failure *f) TABFT_MUST_CHECK;
 void file_stream_close(struct file_stream *s);
 
+/* ---- scratch: bytes that outlive no process ---- */
+struct file_scratch;
+/* An unlinked file in the folder of `near` (the output it serves, where the space is), or for "-" in $TMPDIR or /tmp. */
+int file_scratch_open(struct file_scratch **out, const char *near, struct tabft_failure *f) TABFT_MUST_CHECK;
+int file_scratch_put(struct file_scratch *s, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK; /* appends */
+uint64_t file_scratch_size(const struct file_scratch *s);
+/* Exactly `size` bytes at offset. Thread safe. */
+int file_scratch_get(const struct file_scratch *s, uint64_t offset, void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
+void file_scratch_close(struct file_scratch *s); /* NULL is fine */
+
 /* A whole small file (at most `limit` bytes) into *out (caller frees). */
 int file_read_all(const char *path, size_t limit, void **out, size_t *size, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* A whole small file written by the rules of file_writer. */

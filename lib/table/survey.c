@@ -1,0 +1,613 @@
+/* Pass 1: every cell is looked at once. Text is read in batches of blocks; blocks are cut into segments of whole records by
+ * counting quotes, the segments are surveyed in parallel, and what they found is added up in their order. */
+#include <math.h>
+#include <nettle/sha2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "table/loop.h"
+#include "table/pack_internal.h"
+#include "table/utf8.h"
+
+enum { BLOCKS_A_THREAD = 4 };
+
+/* ---- cells ---- */
+
+static bool blank(char c) { return c == ' ' || c == '\t'; }
+
+static bool is_word(const char *text, size_t n, const char *word) { return strlen(word) == n && memcmp(text, word, n) == 0; }
+
+static bool is_infinite(const char *text, size_t n, double *v)
+{
+    static const char *const words[] = {"inf", "infinity"};
+    bool negative = n > 0 && *text == '-';
+    if (n > 0 && (*text == '-' || *text == '+')) text++, n--;
+    for (size_t i = 0; i < 2; i++) {
+        if (n != strlen(words[i]) || strncasecmp(text, words[i], n) != 0) continue;
+        *v = negative ? (double)-INFINITY : (double)INFINITY;
+        return true;
+    }
+    return false;
+}
+
+enum cell_class pack_classify(const struct pack *p, const struct cell *cell, size_t *spelling, double *infinite)
+{
+    static const char *const yes[] = {"true", "True", "TRUE"}, *const no[] = {"false", "False", "FALSE"};
+    const char *text = cell->text;
+    size_t n = cell->length;
+    while (n > 0 && blank(*text)) text++, n--;
+    while (n > 0 && blank(text[n - 1])) n--;
+    if (n == 0) return CELL_EMPTY;
+    for (size_t i = 0; i < p->options->n_na; i++) {
+        if (!is_word(text, n, p->options->na[i])) continue;
+        *spelling = i;
+        return CELL_NA;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        if (is_word(text, n, yes[i])) return CELL_TRUE;
+        if (is_word(text, n, no[i])) return CELL_FALSE;
+    }
+    return is_infinite(text, n, infinite) ? CELL_INFINITE : CELL_TEXT;
+}
+
+bool pack_text_missing(const struct pack *p, const struct cell *cell, size_t *spelling)
+{
+    *spelling = SIZE_MAX;
+    if (cell->length == 0) return true;
+    for (size_t i = 0; i < p->options->n_text_na; i++) {
+        if (!is_word(cell->text, cell->length, p->options->text_na[i])) continue;
+        *spelling = i;
+        return true;
+    }
+    return false;
+}
+
+/* What a segment's survey fills. */
+struct found {
+    struct survey *survey;       /* [n_columns] */
+    uint64_t *na, *text_na;      /* [n_columns][n_na], [n_columns][n_text_na] */
+    struct collected *collected; /* [n_columns] */
+    const struct segment *segment;
+    struct records records;
+    struct tabft_failure failure;
+};
+
+struct survey_context {
+    const struct pack *p;
+    struct found *found;
+};
+
+static void note(struct seen *seen, const struct cell *cell)
+{
+    if (seen->any) return;
+    size_t n = cell->length < SAMPLE_MAX ? cell->length : SAMPLE_MAX;
+    seen->any = true;
+    seen->offset = cell->offset;
+    memcpy(seen->text, cell->text, n);
+    seen->text[n] = '\0';
+}
+
+static void count_integer(struct survey *s, int64_t v)
+{
+    if (s->n_integer == 0 || v < s->min) s->min = v;
+    if (s->n_integer == 0 || v > s->max) s->max = v;
+    s->n_integer++;
+    if (v >= -(1 << 24) && v <= 1 << 24) return;
+    double d = (double)v;
+    if ((double)(float)d != d) s->float64 = true;
+    if (d >= 0x1p63 || (int64_t)d != v) s->n_rounded++;
+}
+
+static void count_real(struct survey *s, double v)
+{
+    s->n_float++;
+    s->n_infinite += isinf(v) ? 1 : 0;
+    if ((double)(float)v != v) s->float64 = true;
+}
+
+/* A number cell; false where it is beyond the largest double, so it is no number to us. */
+static bool count_number(const struct pack *p, struct survey *s, const struct cell *cell)
+{
+    const struct number *n = &cell->number;
+    int64_t whole;
+    double v;
+    if (n->integer && number_int64(n, &whole)) {
+        count_integer(s, whole);
+        return true;
+    }
+    if (!n->integer && s->float64 && n->exponent + (int64_t)n->n_digits < 300) { /* its value does not matter any more */
+        s->n_float++;
+        return true;
+    }
+    if (!number_double(n, cell->number_text, cell->number_end, p->format.point, p->locale, &v)) return false;
+    if (n->integer) {
+        s->n_big++;
+        note(&s->big, cell);
+        if ((double)(float)v != v) s->float64 = true;
+    } else {
+        count_real(s, v);
+    }
+    return true;
+}
+
+static int check_text(const struct cell *cell, struct tabft_failure *f)
+{
+    if (cell->length > TABLE_TEXT_MAX) return tabft_fail(f, TABFT_INPUT, "a text of %zu bytes; a cell holds at most %d", cell->length, (int)TABLE_TEXT_MAX);
+    if (utf8_valid(cell->text, cell->length)) return 0;
+    if (memchr(cell->text, 0, cell->length) != NULL) return tabft_fail(f, TABFT_INPUT, "a NUL byte; text in UTF-8 has none");
+    return tabft_fail(f, TABFT_INPUT, "bytes that are not UTF-8; iconv -f LATIN1 -t UTF-8, or from what it is, makes them");
+}
+
+static int collect_text(struct collected *to, const struct cell *cell, bool limited, struct tabft_failure *f)
+{
+    if (to->overflow || cell->length == 0) return 0;
+    if (limited && to->texts.n > TABLE_LABELS_MAX + PACK_NA_MAX) {
+        to->overflow = true;
+        return 0;
+    }
+    return dictionary_add(&to->texts, cell->text, cell->length, f);
+}
+
+static int survey_other(const struct pack *p, struct found *found, struct survey *s, size_t column, const struct cell *cell, struct tabft_failure *f)
+{
+    size_t spelling;
+    double v;
+    if (cell->length == 0) {
+        s->n_empty++;
+        return 0;
+    }
+    if (p->options->n_text_na > 0 && pack_text_missing(p, cell, &spelling)) found->text_na[column * p->options->n_text_na + spelling]++;
+    enum cell_class class = p->column[column].force_text ? CELL_TEXT : pack_classify(p, cell, &spelling, &v);
+    switch (class) {
+    case CELL_EMPTY: s->n_empty++; break;
+    case CELL_NA: found->na[column * p->options->n_na + spelling]++; break;
+    case CELL_INFINITE: count_real(s, v); break;
+    case CELL_TRUE:
+    case CELL_FALSE:
+        s->n_boolean++;
+        note(&s->boolean, cell);
+        break;
+    case CELL_TEXT:
+        s->n_text++;
+        note(&s->text, cell);
+        break;
+    }
+    return check_text(cell, f);
+}
+
+static inline int survey_cell(void *context, uint64_t record, size_t column, const struct cell *cell, struct tabft_failure *f)
+{
+    const struct survey_context *x = context;
+    const struct column_plan *plan = &x->p->column[column];
+    struct survey *s = &x->found->survey[column];
+    (void)record;
+    if (!cell->is_number || plan->force_text || !count_number(x->p, s, cell)) {
+        int error = survey_other(x->p, x->found, s, column, cell, f);
+        if (error < 0) return error;
+    }
+    size_t spelling;
+    if (!plan->collect || (plan->force_text && pack_text_missing(x->p, cell, &spelling))) return 0;
+    return collect_text(&x->found->collected[column], cell, !plan->force_text, f);
+}
+
+/* Only the texts of columns that pack_collect asks for. */
+static inline int collect_cell(void *context, uint64_t record, size_t column, const struct cell *cell, struct tabft_failure *f)
+{
+    const struct survey_context *x = context;
+    (void)record;
+    size_t spelling;
+    if (!x->p->column[column].collect || pack_text_missing(x->p, cell, &spelling)) return 0;
+    return collect_text(&x->found->collected[column], cell, false, f);
+}
+
+static void survey_matrix(const struct pack *p, struct found *found, const unsigned char *at)
+{
+    const struct npy *n = &p->npy[found->segment->input];
+    uint64_t cells = found->segment->size / n->item;
+    for (uint64_t i = 0; i < cells; i++, at += n->item) {
+        size_t column = (size_t)(i % n->columns);
+        struct survey *s = &found->survey[column];
+        int64_t whole = 0;
+        double v = 0;
+        if (!npy_cell(n, at, &whole, &v)) {
+            s->n_big++;
+        } else if (n->type == 'b') {
+            whole = whole != 0;
+            s->n_boolean++;
+        } else if (n->type != 'f') {
+            count_integer(s, whole);
+        } else if (isnan(v)) {
+            s->n_empty++;
+        } else {
+            count_real(s, v);
+        }
+        if (!p->column[column].collect || (n->type == 'f' && isnan(v))) continue;
+        char text[NUMBER_PRINT_MAX];
+        struct cell cell = {.text = text};
+        cell.length = n->type == 'f' ? number_print_double(v, p->locale, text) : number_print_int64(whole, text);
+        if (collect_text(&found->collected[column], &cell, true, &found->failure) < 0) return;
+    }
+}
+
+/* ---- segments ---- */
+
+static int add_segment(struct pack *p, const struct segment *s, struct tabft_failure *f)
+{
+    int error = 0;
+    if (p->n_segments == p->room_segments) {
+        size_t room = p->room_segments == 0 ? 256 : 2 * p->room_segments;
+        TRY(memory_grow(&p->segment, room, sizeof *p->segment, "the list of segments", f));
+        p->room_segments = room;
+    }
+    p->segment[p->n_segments++] = *s;
+fail:
+    return error;
+}
+
+static int found_new(struct found *to, const struct pack *p, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(memory_new(&to->survey, p->n_columns, sizeof *to->survey, "counts", f));
+    TRY(memory_new(&to->na, p->n_columns * p->options->n_na, sizeof *to->na, "counts", f));
+    TRY(memory_new(&to->text_na, p->n_columns * p->options->n_text_na, sizeof *to->text_na, "counts", f));
+    TRY(memory_new(&to->collected, p->n_columns, sizeof *to->collected, "counts", f));
+fail:
+    return error;
+}
+
+static void found_reset(struct found *to, const struct pack *p)
+{
+    memset(to->survey, 0, p->n_columns * sizeof *to->survey);
+    memset(to->na, 0, p->n_columns * p->options->n_na * sizeof *to->na);
+    memset(to->text_na, 0, p->n_columns * p->options->n_text_na * sizeof *to->text_na);
+    for (size_t c = 0; c < p->n_columns; c++) {
+        if (p->column[c].collect) dictionary_clear(&to->collected[c].texts);
+        to->collected[c].overflow = false;
+    }
+    to->records = (struct records){.format = &p->format, .n_columns = p->n_columns, .unquoted = to->records.unquoted, .room = to->records.room};
+    to->failure = (struct tabft_failure){0};
+}
+
+static void found_free(struct found *to, const struct pack *p)
+{
+    for (size_t c = 0; to->collected != NULL && c < p->n_columns; c++) dictionary_clear(&to->collected[c].texts);
+    free(to->survey);
+    free(to->na);
+    free(to->text_na);
+    free(to->collected);
+    free(to->records.unquoted);
+}
+
+static void merge_seen(struct seen *to, const struct seen *from, const struct segment *s)
+{
+    if (to->any || !from->any) return;
+    *to = *from;
+    to->input = s->input;
+    to->offset += s->offset;
+}
+
+static void merge_survey(struct survey *to, const struct survey *from, const struct segment *s)
+{
+    if (from->n_integer > 0) {
+        if (to->n_integer == 0 || from->min < to->min) to->min = from->min;
+        if (to->n_integer == 0 || from->max > to->max) to->max = from->max;
+    }
+    to->n_empty += from->n_empty;
+    to->n_integer += from->n_integer;
+    to->n_big += from->n_big;
+    to->n_float += from->n_float;
+    to->n_boolean += from->n_boolean;
+    to->n_text += from->n_text;
+    to->n_rounded += from->n_rounded;
+    to->n_infinite += from->n_infinite;
+    to->float64 = to->float64 || from->float64;
+    merge_seen(&to->text, &from->text, s);
+    merge_seen(&to->big, &from->big, s);
+    merge_seen(&to->boolean, &from->boolean, s);
+}
+
+static int merge_collected(struct pack *p, const struct found *from, struct tabft_failure *f)
+{
+    int error = 0;
+    for (size_t c = 0; c < p->n_columns; c++) {
+        struct column_plan *to = &p->column[c];
+        if (!to->collect || to->collected.overflow) continue;
+        TRY(dictionary_add_all(&to->collected.texts, &from->collected[c].texts, f));
+        to->collected.overflow = from->collected[c].overflow || (!to->force_text && to->collected.texts.n > TABLE_LABELS_MAX + PACK_NA_MAX);
+    }
+fail:
+    return error;
+}
+
+/* Adds a segment's finds to the whole, or passes its failure on with the place. */
+static int merge_found(struct pack *p, const struct found *from, struct tabft_failure *f)
+{
+    int error = 0;
+    struct segment s = *from->segment;
+    if (from->failure.code != 0) {
+        if (from->failure.code != TABFT_INPUT) return tabft_fail(f, from->failure.code, "%s", from->failure.message);
+        return input_fail(&p->input[s.input], s.offset + from->records.failed_at, f, "%s", from->failure.message);
+    }
+    for (size_t c = 0; c < p->n_columns; c++) {
+        struct column_plan *to = &p->column[c];
+        merge_survey(&to->survey, &from->survey[c], &s);
+        for (size_t i = 0; i < p->options->n_na; i++) to->na[i] += from->na[c * p->options->n_na + i];
+        for (size_t i = 0; i < p->options->n_text_na; i++) to->text_na[i] += from->text_na[c * p->options->n_text_na + i];
+    }
+    TRY(merge_collected(p, from, f));
+    s.first_row = p->n_rows;
+    s.n_rows = p->is_npy ? s.size / (p->npy[s.input].item * p->npy[s.input].columns) : from->records.n_records;
+    TRY(add_segment(p, &s, f));
+    p->n_rows += s.n_rows;
+    p->n_blank += from->records.n_blank;
+    p->n_short += from->records.n_short;
+fail:
+    return error;
+}
+
+/* ---- batches of an input ---- */
+
+struct batch {
+    struct pack *p;
+    size_t input;
+    char *text;             /* [room + 2] */
+    size_t room, carry, n;  /* bytes of an unfinished record from before, and of all */
+    uint64_t offset;        /* of text in the input */
+    size_t block_bytes, n_blocks;
+    bool *odd;              /* [blocks] an odd number of quotes in it */
+    struct found *found;    /* [blocks_max + 1] */
+    struct segment *segment;
+    size_t n_segments, blocks_max;
+    struct sha256_ctx sha;
+    bool digest;
+    struct loop_failure failure;
+};
+
+static void read_block(void *context, size_t block, int thread)
+{
+    struct batch *b = context;
+    size_t from = b->carry + block * b->block_bytes, n = b->n - from < b->block_bytes ? b->n - from : b->block_bytes;
+    struct tabft_failure f = {0};
+    size_t quotes = 0;
+    (void)thread;
+    if (input_get(&b->p->input[b->input], b->offset + from, b->text + from, n, &f) < 0) {
+        loop_failure_keep(&b->failure, block, &f);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) quotes += b->text[from + i] == '"';
+    b->odd[block] = quotes % 2 != 0;
+}
+
+/* The byte after the first record end at or behind `at`, or n. `inside`: at lies in a quoted cell. */
+static size_t next_record(const struct batch *b, size_t at, bool inside)
+{
+    for (; at < b->n; at++) {
+        if (b->text[at] == '"') inside = !inside;
+        else if (b->text[at] == '\n' && !inside) return at + 1;
+    }
+    return b->n;
+}
+
+/* The byte after the last record end, or 0. `inside` as at the end of the text. */
+static size_t last_record(const struct batch *b, bool inside)
+{
+    for (size_t at = b->n; at > 0; at--) {
+        if (b->text[at - 1] == '"') inside = !inside;
+        else if (b->text[at - 1] == '\n' && !inside) return at;
+    }
+    return 0;
+}
+
+/* A matrix is read in blocks of whole rows. */
+static size_t cut_rows(struct batch *b)
+{
+    for (size_t i = 0; i < b->n_blocks; i++) {
+        size_t from = i * b->block_bytes, n = b->n - from < b->block_bytes ? b->n - from : b->block_bytes;
+        b->segment[i] = (struct segment){.input = b->input, .offset = b->offset + from, .size = n};
+    }
+    b->n_segments = b->n_blocks;
+    return b->n;
+}
+
+/* Cuts the text into runs of whole records, one for each block where it can be. At the end of the input all is taken. */
+static size_t cut_segments(struct batch *b, bool last)
+{
+    if (b->p->is_npy) return cut_rows(b);
+    bool inside = false;
+    size_t from = 0, end, quotes = 0;
+    for (size_t i = 0; i < b->carry; i++) quotes += b->text[i] == '"';
+    bool at_block = quotes % 2 != 0;
+    for (size_t i = 0; i < b->n_blocks; i++) inside = inside != b->odd[i];
+    end = last ? b->n : last_record(b, inside != at_block);
+    b->n_segments = 0;
+    for (size_t i = 0; i < b->n_blocks && from < end; i++) {
+        at_block = at_block != b->odd[i];
+        size_t at = b->carry + (i + 1) * b->block_bytes, to = i + 1 == b->n_blocks ? end : next_record(b, at, at_block);
+        if (to > end) to = end;
+        if (to <= from) continue;
+        b->segment[b->n_segments++] = (struct segment){.input = b->input, .offset = b->offset + from, .size = to - from};
+        from = to;
+    }
+    return end;
+}
+
+static void survey_segment(void *context, size_t block, int thread)
+{
+    struct batch *b = context;
+    (void)thread;
+    if (block == 0) { /* the digest first: it is the longest piece */
+        if (b->digest) sha256_update(&b->sha, b->n - b->carry, (const uint8_t *)b->text + b->carry);
+        return;
+    }
+    struct found *found = &b->found[block - 1];
+    const struct segment *s = found->segment;
+    const char *begin = b->text + (s->offset - b->offset);
+    if (b->p->is_npy) {
+        survey_matrix(b->p, found, (const unsigned char *)begin);
+        return;
+    }
+    struct survey_context x = {b->p, found};
+    (void)records_walk(&found->records, begin, begin + s->size, survey_cell, &x, &found->failure);
+}
+
+static int survey_segments(struct batch *b, struct tabft_failure *f)
+{
+    int error = 0;
+    for (size_t i = 0; i < b->n_segments; i++) {
+        found_reset(&b->found[i], b->p);
+        b->found[i].segment = &b->segment[i];
+    }
+    threads_run(b->p->pool, b->n_segments + 1, survey_segment, b);
+    for (size_t i = 0; i < b->n_segments; i++) TRY(merge_found(b->p, &b->found[i], f));
+fail:
+    return error;
+}
+
+static int fail_long(struct batch *b, struct tabft_failure *f)
+{
+    return input_fail(&b->p->input[b->input], b->offset, f, "a record longer than %d bytes begins here; a quote in it may never be closed", (int)RECORD_MAX);
+}
+
+/* One batch: reads, cuts, surveys, keeps the unfinished record. */
+static int next_batch(struct batch *b, uint64_t left, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t most = b->blocks_max * b->block_bytes, fresh = left < most ? (size_t)left : most;
+    bool last = fresh == left;
+    if (b->carry > RECORD_MAX) TRY(fail_long(b, f));
+    if (b->room < b->carry + fresh) {
+        TRY(memory_grow(&b->text, b->carry + fresh + 2, 1, "text", f));
+        b->room = b->carry + fresh;
+    }
+    b->n = b->carry + fresh;
+    b->n_blocks = (fresh + b->block_bytes - 1) / b->block_bytes;
+    loop_failure_open(&b->failure);
+    threads_run(b->p->pool, b->n_blocks, read_block, b);
+    TRY(loop_failure_close(&b->failure, f));
+    b->text[b->n] = b->text[b->n + 1] = '\n';
+    size_t done = cut_segments(b, last);
+    TRY(survey_segments(b, f));
+    b->carry = b->n - done;
+    memmove(b->text, b->text + done, b->carry);
+    b->offset += done;
+fail:
+    return error;
+}
+
+static int digest_head(struct batch *b, uint64_t end, struct tabft_failure *f)
+{
+    int error = 0;
+    uint8_t *head = NULL;
+    TRY(memory_new(&head, (size_t)end, 1, "a header", f));
+    TRY(input_get(&b->p->input[b->input], 0, head, (size_t)end, f));
+    sha256_update(&b->sha, (size_t)end, head);
+fail:
+    free(head);
+    return error;
+}
+
+static int survey_input(struct batch *b, size_t i, struct tabft_failure *f)
+{
+    int error = 0;
+    struct input *in = &b->p->input[i];
+    b->input = i;
+    b->carry = 0;
+    b->offset = b->p->is_npy ? b->p->npy[i].offset : in->start;
+    b->block_bytes = b->p->options->block_bytes;
+    if (b->p->is_npy) { /* whole rows */
+        size_t row = (size_t)b->p->npy[i].columns * b->p->npy[i].item;
+        b->block_bytes = b->block_bytes < row ? row : b->block_bytes / row * row;
+    }
+    b->digest = !in->digested;
+    sha256_init(&b->sha);
+    if (b->digest) TRY(digest_head(b, b->offset, f));
+    uint64_t at = b->offset;
+    while (at < in->size) {
+        size_t carried = b->carry;
+        TRY(next_batch(b, in->size - at, f));
+        at += b->n - carried;
+    }
+    if (b->digest) sha256_digest(&b->sha, sizeof in->sha256, in->sha256);
+    in->digested = true;
+fail:
+    return error;
+}
+
+int pack_survey(struct pack *p, struct tabft_failure *f)
+{
+    int error = 0;
+    struct batch b = {.p = p, .blocks_max = (size_t)threads_count(p->pool) * BLOCKS_A_THREAD};
+    TRY(memory_new(&b.odd, b.blocks_max, sizeof *b.odd, "blocks", f));
+    TRY(memory_new(&b.segment, b.blocks_max, sizeof *b.segment, "blocks", f));
+    TRY(memory_new(&b.found, b.blocks_max, sizeof *b.found, "blocks", f));
+    for (size_t i = 0; i < b.blocks_max; i++) TRY(found_new(&b.found[i], p, f));
+    for (size_t i = 0; i < p->options->n_inputs; i++) TRY(survey_input(&b, i, f));
+fail:
+    for (size_t i = 0; b.found != NULL && i < b.blocks_max; i++) found_free(&b.found[i], p);
+    free(b.found);
+    free(b.segment);
+    free(b.odd);
+    free(b.text);
+    return error;
+}
+
+/* ---- texts of columns that looked like numbers ---- */
+
+struct collect_loop {
+    struct pack *p;
+    size_t first;        /* segment of block 0 */
+    struct found *found; /* [blocks] */
+};
+
+static void collect_segment(void *context, size_t block, int thread)
+{
+    struct collect_loop *l = context;
+    struct found *found = &l->found[block];
+    const struct segment *s = &l->p->segment[l->first + block];
+    char *text = NULL;
+    (void)thread;
+    found_reset(found, l->p);
+    found->segment = s;
+    if (memory_new(&text, s->size + 2, 1, "text", &found->failure) < 0) return;
+    if (input_get(&l->p->input[s->input], s->offset, text, s->size, &found->failure) == 0) {
+        text[s->size] = text[s->size + 1] = '\n';
+        struct survey_context x = {l->p, found};
+        (void)records_walk(&found->records, text, text + s->size, collect_cell, &x, &found->failure);
+    }
+    free(text);
+}
+
+int pack_collect(struct pack *p, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t wanted = 0, at_once = (size_t)threads_count(p->pool) * BLOCKS_A_THREAD;
+    struct collect_loop l = {.p = p};
+    for (size_t c = 0; c < p->n_columns; c++) {
+        struct column_plan *column = &p->column[c];
+        bool have = column->collect && !column->collected.overflow;
+        column->collect = p->schema.column[c].kind == TABLE_TEXT && !have && p->target != (ptrdiff_t)c;
+        wanted += column->collect;
+        if (column->collect) column->collected.overflow = false;
+    }
+    if (wanted == 0) return 0;
+    TRY(memory_new(&l.found, at_once, sizeof *l.found, "blocks", f));
+    for (size_t i = 0; i < at_once; i++) TRY(found_new(&l.found[i], p, f));
+    for (; l.first < p->n_segments; l.first += at_once) {
+        size_t n = p->n_segments - l.first < at_once ? p->n_segments - l.first : at_once;
+        threads_run(p->pool, n, collect_segment, &l);
+        for (size_t i = 0; i < n; i++) {
+            const struct found *found = &l.found[i];
+            if (found->failure.code != 0) FAIL(f, found->failure.code, "%s: %s", input_said(&p->input[found->segment->input]), found->failure.message);
+            for (size_t c = 0; c < p->n_columns; c++) {
+                if (p->column[c].collect) TRY(dictionary_add_all(&p->column[c].collected.texts, &found->collected[c].texts, f));
+            }
+        }
+    }
+fail:
+    for (size_t i = 0; l.found != NULL && i < at_once; i++) found_free(&l.found[i], p);
+    free(l.found);
+    return error;
+}
