@@ -29,7 +29,7 @@ static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, int n_
     double context = (double)n_context, rows = (double)n_rows, columns = (double)n_columns, threads = (double)n_threads;
     double side = context < columns ? context : columns, block = context < columns ? context : SVD_ROWS_PER_BLOCK;
     double sorting = 3 * context * threads;
-    double svd = (context > SVD_ROWS_PER_BLOCK ? context : SVD_ROWS_PER_BLOCK) * threads + block * columns /* rows */
+    double svd = fmax(context, 64 * columns) * threads + block * columns /* rows */
                  + 3 * side * side + 35 * side /* Gram matrix in extended precision, vectors, values, work */
                  + 2 * (2 * side + columns) * threads + columns * columns / 2; /* vectors refined and kept */
     double hashing = 12 * context + columns * threads;

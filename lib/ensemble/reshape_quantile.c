@@ -22,19 +22,6 @@ static size_t fitted_values(const double *value, size_t n, uint64_t seed, double
     return m;
 }
 
-/* numpy.interp at x with breakpoints sign * at[], heights sign * i / (n - 1), both ascending: for sign -1 they run
- * backwards. */
-struct grid {
-    const double *at;
-    size_t n;
-    double sign;
-};
-
-static double grid_at(const struct grid *g, size_t i)
-{
-    return g->sign < 0 ? -g->at[g->n - 1 - i] : g->at[i];
-}
-
 /* linspace(0, 1, n)[i]: the last point is exactly 1. */
 static double level(size_t i, size_t n)
 {
@@ -42,26 +29,32 @@ static double level(size_t i, size_t n)
     return i == n - 1 ? 1.0 : (double)i * (1.0 / (double)(n - 1));
 }
 
-static double grid_level(const struct grid *g, size_t i)
+/* The number of at[n], ascending, that are below x, or with `or_equal` not above it. */
+static size_t count_below(const double *at, size_t n, double x, bool or_equal)
 {
-    return g->sign < 0 ? -level(g->n - 1 - i, g->n) : level(i, g->n);
-}
-
-static double interpolate(const struct grid *g, double x)
-{
-    if (x > grid_at(g, g->n - 1)) return grid_level(g, g->n - 1);
-    if (x < grid_at(g, 0)) return grid_level(g, 0);
-    size_t low = 0, high = g->n; /* the last breakpoint that is not above x */
-    while (high - low > 1) {
+    size_t low = 0, high = n;
+    while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (grid_at(g, middle) <= x)
-            low = middle;
+        if (at[middle] < x || (or_equal && at[middle] == x))
+            low = middle + 1;
         else
             high = middle;
     }
-    if (low == g->n - 1 || grid_at(g, low) == x) return grid_level(g, low);
-    double slope = (grid_level(g, low + 1) - grid_level(g, low)) / (grid_at(g, low + 1) - grid_at(g, low));
-    return slope * (x - grid_at(g, low)) + grid_level(g, low);
+    return low;
+}
+
+/* The level of x among the quantiles at[n]: the mean of two interpolations, upwards and on the mirrored axis downwards,
+ * which differ where quantiles coincide. Each is numpy.interp, operation by operation. */
+static double level_of(const double *at, size_t n, double x)
+{
+    if (x <= at[0]) return 0.0; /* the ends are set apart, the lower one last */
+    if (x >= at[n - 1]) return 1.0;
+    size_t low = count_below(at, n, x, true) - 1;
+    if (at[low] == x) return 0.5 * (level(low, n) + level(count_below(at, low, x, false), n));
+    double rise = level(low + 1, n) - level(low, n), run = at[low + 1] - at[low];
+    double up = rise / run * (x - at[low]) + level(low, n);
+    double down = rise / run * (at[low + 1] - x) - level(low + 1, n);
+    return 0.5 * (up - down);
 }
 
 static void to_quantiles(const struct reshape *r, double *value, size_t n_context, size_t n_rows, uint64_t seed,
@@ -76,14 +69,8 @@ static void to_quantiles(const struct reshape *r, double *value, size_t n_contex
     if (n > QUANTILES_MAX) n = QUANTILES_MAX;
     /* The way through per cent and back is TabPFN's (trap T36): it moves some positions by one bit. */
     for (size_t i = 0; i < n; i++) at[i] = numbers_quantile(sorted, m, level(i, n) * 100 / 100);
-    const struct grid up = {at, n, 1}, down = {at, n, -1};
-    for (size_t i = 0; i < n_rows; i++) {
-        double x = value[i];
-        if (isnan(x)) continue;
-        value[i] = 0.5 * (interpolate(&up, x) - interpolate(&down, -x));
-        if (x == at[n - 1]) value[i] = 1.0;
-        if (x == at[0]) value[i] = 0.0;
-    }
+    for (size_t i = 0; i < n_rows; i++)
+        if (!isnan(value[i])) value[i] = level_of(at, n, value[i]);
 }
 
 /* The parameter: context rows per quantile. */

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
 
-enum { SIDE_MAX = 30000 };
+enum { SIDE_MAX = 30000, PROJECTED_ROWS = 64 };
 
 /* LAPACK, from OpenBLAS: eigenvalues ascending in w, eigenvectors in the columns of a. */
 void dsyev_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
@@ -35,7 +35,7 @@ struct job {
     size_t n_columns, k; /* columns decomposed, coordinates appended behind them */
     struct scale *scale; /* [n_columns] */
     double *vectors;     /* [k][n_columns] */
-    double *scratch;     /* [threads][scratch_size]: a column or a block of rows of it */
+    double *scratch;     /* [threads][scratch_size]: a context column, or PROJECTED_ROWS rows */
     size_t scratch_size;
 };
 
@@ -248,19 +248,28 @@ fail:
     return error;
 }
 
-/* Plain loops rather than BLAS: a row's coordinates must not depend on where in its block it stands. */
+/* Plain loops rather than BLAS: a row's coordinates must not depend on where in its block it stands. Eight rows at a
+ * time stay in registers while the columns pass. */
 static void project_block(void *context, size_t block, int thread)
 {
+    enum { AT_ONCE = 8 };
     const struct job *job = context;
-    size_t first = block * SVD_ROWS_PER_BLOCK, count = block_rows(first, job->x->n_rows);
+    size_t first = block * PROJECTED_ROWS, left = job->x->n_rows - first;
+    size_t count = left < PROJECTED_ROWS ? left : PROJECTED_ROWS;
     double *scaled = job->scratch + job->scratch_size * (size_t)thread;
-    for (size_t j = 0; j < job->n_columns; j++) {
-        for (size_t i = 0; i < count; i++) scaled[i] = cell(job, j, first + i);
-        for (size_t c = 0; c < job->k; c++) {
-            double *out = job->x->column[job->n_columns + c].value + first,
-                   weight = job->vectors[c * job->n_columns + j];
-            for (size_t i = 0; i < count; i++) out[i] += scaled[i] * weight;
+    for (size_t j = 0; j < job->n_columns; j++)
+        for (size_t i = 0; i < PROJECTED_ROWS; i++)
+            scaled[j * PROJECTED_ROWS + i] = i < count ? cell(job, j, first + i) : 0;
+    for (size_t c = 0; c < job->k; c++) {
+        const double *weight = job->vectors + c * job->n_columns;
+        double out[PROJECTED_ROWS];
+        for (size_t i = 0; i < PROJECTED_ROWS; i += AT_ONCE) {
+            double sum[AT_ONCE] = {0};
+            for (size_t j = 0; j < job->n_columns; j++)
+                for (size_t r = 0; r < AT_ONCE; r++) sum[r] += scaled[j * PROJECTED_ROWS + i + r] * weight[j];
+            memcpy(out + i, sum, sizeof sum);
         }
+        memcpy(job->x->column[job->n_columns + c].value + first, out, count * sizeof *out);
     }
 }
 
@@ -273,7 +282,7 @@ int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool
     if (columns > SIDE_MAX)
         FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns; at most %d are possible: leave some out", columns,
              SIDE_MAX);
-    job.scratch_size = n > SVD_ROWS_PER_BLOCK ? n : SVD_ROWS_PER_BLOCK;
+    job.scratch_size = n > PROJECTED_ROWS * columns ? n : PROJECTED_ROWS * columns;
     if (!size_mul(job.scratch_size, (size_t)threads_count(pool), &scratch_total)) scratch_total = SIZE_MAX;
     TRY(memory_new(&job.scale, columns, sizeof *job.scale, "scales of columns", f));
     TRY(memory_new(&job.vectors, job.k * columns, sizeof *job.vectors, "singular vectors", f));
@@ -282,7 +291,7 @@ int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool
     threads_run(pool, columns, fit_column, &job);
     TRY(find_vectors(&job, pool, f));
     for (size_t c = 0; c < job.k; c++) TRY(frame_append(x, false, f));
-    threads_run(pool, (x->n_rows + SVD_ROWS_PER_BLOCK - 1) / SVD_ROWS_PER_BLOCK, project_block, &job);
+    threads_run(pool, (x->n_rows + PROJECTED_ROWS - 1) / PROJECTED_ROWS, project_block, &job);
 fail:
     free(job.scratch);
     free(job.vectors);
