@@ -20,23 +20,24 @@ static const char help[] =
     "       tabft-model verify [--json] MODEL\n"
     "       tabft-model diff [--json] A B\n"
     "       tabft-model init --arch NAME [--config FILE] [--seed N] [--force] OUT\n"
-    "Look into, check, compare and make the weights of tabular foundation models (safetensors).\n"
+    "Look into, check, compare and make weights of tabular foundation models.\n"
     "\n"
     "  info     architecture, config, head, limits and sizes, from the header alone\n"
-    "  verify   read every byte; check names and shapes, finite values, and the SHA-256\n"
+    "  verify   read every byte; check names, shapes, finite values, and the SHA-256\n"
     "           recorded beside the file (MODEL.sha256, or run.json of a run)\n"
     "  diff     what differs, tensor by tensor; exit 0 the same bits, 1 not\n"
     "  init     random weights\n"
     "\n"
     "      --json         JSON on stdout instead of text\n"
     "      --arch NAME    architecture of init: tabpfn_v2_6\n"
-    "      --config FILE  its configuration as JSON, - for stdin (default: the published size)\n"
+    "      --config FILE  configuration as JSON, - for stdin [published size]\n"
     "      --seed N       seed of init (default 0)\n"
     "      --force        replace an existing OUT\n"
     "      --help         this text\n"
     "      --version      version and licence\n"
     "\n"
-    "Exit status: 0 done, 1 diff found a difference, 2 wrong use, 3 bad input, 4 system.\n";
+    "Exit status: 0 done, 1 diff found differences, 2 wrong use, 3 bad input,\n"
+    "4 system.\n";
 
 /* The options of the verbs that read: --json, and exactly n_files arguments. */
 static int read_options(int argc, char **argv, int n_files, bool *json, struct tabft_failure *f)
