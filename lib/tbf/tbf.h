@@ -15,7 +15,8 @@ enum {
     TBF_RAW_MAX = 16 << 20,                             /* largest raw size of a member, record header included, in bytes */
     TBF_RECORD_HEADER = 64,                             /* bytes of the record header in front of each payload */
     TBF_PAYLOAD_MAX = TBF_RAW_MAX - TBF_RECORD_HEADER,  /* largest payload */
-    TBF_LEVEL_DEFAULT = 6                               /* deflate level where nothing else is asked for */
+    TBF_LEVEL_DEFAULT = 1                               /* deflate level where nothing else is asked for: on columns of
+                                                           numbers 6 gains 1 % in size at 1.8 times the time */
 };
 enum tbf_strategy { TBF_PLAIN = 0, TBF_SHUFFLE4 = 1, TBF_SHUFFLE8 = 2 }; /* bytes of 4- or 8-byte items transposed before deflate */
 
