@@ -185,7 +185,9 @@ int chunks_open(struct chunks **out, const struct chunks_rules *r, uint32_t epoc
     for (size_t i = 0; i < c->n; i++) TRY(cut_query(&c->chunk[i], r, seed, f));
     struct random_mt g;
     random_mt_seed(&g, seed);
-    for (int i = 0; i < 2; i++) (void)random_mt_u32(&g); /* torch's loader draws its workers' seed first */
+    /* Each iterator over torch's loader draws 64 bits for its workers' seed. TabPFN's progress bar (tqdm.auto) makes one that it
+     * never uses before the one that is. */
+    for (int i = 0; i < 2; i++) (void)random_mt_u64(&g);
     random_mt_torch_permutation(&g, c->n, c->order);
     *out = c;
     return 0;

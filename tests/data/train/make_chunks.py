@@ -5,6 +5,7 @@ decimal text with blanks. A validation split likewise. Usage: make_chunks.py > c
 import os
 os.environ["TABPFN_DISABLE_TELEMETRY"] = "1"
 import numpy as np, torch
+from tqdm.auto import tqdm
 from sklearn.model_selection import train_test_split
 from tabpfn.finetuning.data_util import shuffle_and_chunk_data
 from tabpfn.finetuning.finetuned_base import _ratio_ctx_query_split
@@ -33,7 +34,7 @@ for task, n, labels, rule, rows, ratio, seed, epoch in cases:
     low = len(np.unique(y)) if task == "cls" else 1
     print("case", task, n, labels, rule, rows, ratio, seed, epoch, len(chunks))
     loader = torch.utils.data.DataLoader(list(range(len(chunks))), batch_size=1, shuffle=True, generator=torch.Generator().manual_seed(e))
-    for i in (int(b) for b in loader):
+    for i in (int(b) for b in tqdm(loader, disable=True)):  # as TabPFN's loop does: tqdm.auto starts an iterator more
         c, q, _, _ = _ratio_ctx_query_split(chunks[i], ys[i], query_ratio=ratio, min_query_size=low, random_state=e, stratify=ys[i] if task == "cls" else None)
         print("chunk", i, len(c), len(q), fnv(c[:, 0]), fnv(q[:, 0]))
     try:
