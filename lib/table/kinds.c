@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "table/labels.h"
 #include "table/pack_internal.h"
 
 enum { AUTO_LABELS_MAX = 20 }; /* whole numbers: at most so many different ones make --task auto say classification */
@@ -195,48 +196,25 @@ fail:
 
 /* ---- labels that are texts ---- */
 
-struct text_label {
-    const char *text;
-    double value;
-    bool by_value;
-};
-
-static int compare_labels(const void *a, const void *b)
-{
-    const struct text_label *x = a, *y = b;
-    if (x->by_value && x->value < y->value) return -1;
-    if (x->by_value && x->value > y->value) return 1;
-    return strcmp(x->text, y->text);
-}
-
-/* Labels of a text target: by value where all of them are numbers, else by code point. */
 static int label_texts(struct pack *p, struct tabft_failure *f)
 {
     int error = 0;
     struct column_plan *target = &p->column[p->target];
     const struct dictionary *d = &target->collected.texts;
-    struct text_label *label = NULL;
+    const char **label = NULL;
     size_t n = 0, spelling;
-    bool numbers = true;
     TRY(memory_new(&label, d->n, sizeof *label, "labels", f));
     for (size_t i = 0; i < d->n; i++) {
-        struct records r = {.format = &p->format};
         struct cell cell = {.text = d->bytes + d->offset[i], .length = d->length[i]};
-        if (pack_text_missing(p, &cell, &spelling)) continue;
-        records_trimmed_number(&r, &cell);
-        label[n].text = cell.text;
-        numbers = numbers && cell.is_number &&
-                  number_double(&cell.number, cell.number_text, cell.number_end, p->format.point, p->locale, &label[n].value);
-        n++;
+        if (!pack_text_missing(p, &cell, &spelling)) label[n++] = cell.text;
     }
-    for (size_t i = 0; i < n; i++) label[i].by_value = numbers;
-    if (n > 0) qsort(label, n, sizeof *label, compare_labels);
+    TRY(labels_sort(label, n, p->locale, f));
     TRY(memory_new(&p->schema.label, n, sizeof *p->schema.label, "labels", f));
     p->schema.n_labels = n;
     TRY(memory_new(&target->label_of_text, d->n, sizeof *target->label_of_text, "labels", f));
     for (size_t i = 0; i < n; i++) {
-        TRY(memory_copy_string(&p->schema.label[i], label[i].text, f));
-        target->label_of_text[dictionary_find(d, label[i].text, strlen(label[i].text))] = (uint32_t)i;
+        TRY(memory_copy_string(&p->schema.label[i], label[i], f));
+        target->label_of_text[dictionary_find(d, label[i], strlen(label[i]))] = (uint32_t)i;
     }
 fail:
     free(label);

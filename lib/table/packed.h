@@ -64,6 +64,11 @@ int packed_reader_page(const struct packed_reader *r, int thread, size_t column,
 /* All columns of a group at once, in parallel: cells[c] has room for the group's rows. */
 int packed_reader_group(const struct packed_reader *r, struct threads *pool, size_t group, struct cells *cells,
                         struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Every page, in parallel, and its numbers against the file's statistics. `body` (or NULL) is given each page's cells once, in
+ * any order and thread; it must not fail. */
+typedef void packed_page_body(void *context, size_t column, size_t group, const struct cells *cells, size_t n);
+int packed_reader_walk(const struct packed_reader *r, struct threads *pool, packed_page_body *body, void *context,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
 int packed_reader_unchanged(const struct packed_reader *r, struct tabft_failure *f) TABFT_MUST_CHECK;
 void packed_reader_close(struct packed_reader *r); /* NULL is fine */
 

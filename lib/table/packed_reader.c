@@ -221,6 +221,58 @@ int packed_reader_group(const struct packed_reader *r, struct threads *pool, siz
     return loop_failure_close(&l.failure, f);
 }
 
+struct walk {
+    const struct packed_reader *r;
+    packed_page_body *body;
+    void *context;
+    struct cells *scratch;                /* one a thread */
+    struct column_statistics *statistics; /* [pages] */
+    struct loop_failure failure;
+};
+
+static void walk_page(void *context, size_t block, int thread)
+{
+    struct walk *w = context;
+    size_t column = block % w->r->schema.n_columns, group = block / w->r->schema.n_columns;
+    struct tabft_failure f = {0};
+    if (packed_reader_page(w->r, thread, column, group, &w->scratch[thread], &w->statistics[block], &f) < 0) {
+        loop_failure_keep(&w->failure, block, &f);
+    } else if (w->body != NULL) {
+        w->body(w->context, column, group, &w->scratch[thread], packed_reader_group_rows(w->r, group));
+    }
+}
+
+/* Statistics of pages together must be those of the file: training trusts the counts. */
+static int check_statistics(const struct packed_reader *r, const struct column_statistics *page, struct tabft_failure *f)
+{
+    const struct schema *s = &r->schema;
+    for (size_t c = 0; c < s->n_columns; c++) {
+        struct column_statistics sum = {0};
+        for (size_t g = 0; g < schema_groups(s); g++) statistics_merge(&sum, &page[g * s->n_columns + c]);
+        if (statistics_equal(&sum, &r->statistics[c], s->column[c].storage)) continue;
+        return tabft_fail(f, TABFT_INPUT, "%s: the statistics of column %s are not those of its cells", r->path, s->column[c].name);
+    }
+    return 0;
+}
+
+int packed_reader_walk(const struct packed_reader *r, struct threads *pool, packed_page_body *body, void *context, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t n_pages = schema_groups(&r->schema) * r->schema.n_columns;
+    struct walk w = {.r = r, .body = body, .context = context};
+    TRY(cells_new(&w.scratch, (size_t)threads_count(pool), TABLE_GROUP_ROWS, f));
+    TRY(memory_new(&w.statistics, n_pages, sizeof *w.statistics, "statistics", f));
+    loop_failure_open(&w.failure);
+    threads_run(pool, n_pages, walk_page, &w);
+    TRY(loop_failure_close(&w.failure, f));
+    TRY(check_statistics(r, w.statistics, f));
+    TRY(packed_reader_unchanged(r, f));
+fail:
+    cells_free(w.scratch);
+    free(w.statistics);
+    return error;
+}
+
 int packed_reader_unchanged(const struct packed_reader *r, struct tabft_failure *f) { return tbf_reader_unchanged(r->tbf, f); }
 
 void packed_reader_close(struct packed_reader *r)

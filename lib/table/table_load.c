@@ -4,7 +4,6 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "table/loop.h"
 #include "table/packed.h"
 #include "table/table.h"
 
@@ -16,66 +15,27 @@ struct loaded {
     double *value;                  /* [all columns][n_rows], in file order, or NULL */
 };
 
-struct load_loop {
-    const struct packed_reader *r;
-    double *value;
-    struct cells *scratch; /* one a thread */
-    struct column_statistics *statistics; /* [pages] */
-    struct loop_failure failure;
-};
-
-static void load_page(void *context, size_t block, int thread)
+static void load_page(void *context, size_t column, size_t group, const struct cells *cells, size_t n)
 {
-    struct load_loop *l = context;
-    const struct schema *s = packed_reader_schema(l->r);
-    size_t column = block % s->n_columns, group = block / s->n_columns, n = packed_reader_group_rows(l->r, group);
+    struct loaded *t = context;
+    const struct schema *s = packed_reader_schema(t->reader);
     bool real = storage_is_real(s->column[column].storage);
-    double *to = l->value + column * s->n_rows + group * TABLE_GROUP_ROWS;
-    const struct cells *from = &l->scratch[thread];
-    struct tabft_failure f = {0};
-    if (packed_reader_page(l->r, thread, column, group, &l->scratch[thread], &l->statistics[block], &f) < 0) {
-        loop_failure_keep(&l->failure, block, &f);
-        return;
-    }
+    double *to = t->value + column * s->n_rows + group * TABLE_GROUP_ROWS;
     for (size_t i = 0; i < n; i++) {
-        if (real) to[i] = slot_double(from->slot[i]);
-        else to[i] = from->absent[i] ? (double)NAN : (double)slot_integer(from->slot[i]);
+        if (real) to[i] = slot_double(cells->slot[i]);
+        else to[i] = cells->absent[i] ? (double)NAN : (double)slot_integer(cells->slot[i]);
     }
-}
-
-/* Statistics of pages together must be those of the file: training trusts the counts. */
-static int check_statistics(const struct packed_reader *r, const struct column_statistics *page, struct tabft_failure *f)
-{
-    const struct schema *s = packed_reader_schema(r);
-    for (size_t c = 0; c < s->n_columns; c++) {
-        struct column_statistics sum = {0};
-        for (size_t g = 0; g < schema_groups(s); g++) statistics_merge(&sum, &page[g * s->n_columns + c]);
-        if (!statistics_equal(&sum, &packed_reader_statistics(r)[c], s->column[c].storage)) {
-            return tabft_fail(f, TABFT_INPUT, "%s: the statistics of column %s are not those of its cells", packed_reader_path(r), s->column[c].name);
-        }
-    }
-    return 0;
 }
 
 static int load_values(struct loaded *t, struct threads *pool, struct tabft_failure *f)
 {
     int error = 0;
     const struct schema *s = packed_reader_schema(t->reader);
-    size_t n_pages = schema_groups(s) * s->n_columns, n;
-    struct load_loop l = {.r = t->reader};
+    size_t n;
     if (!size_mul(s->n_rows, s->n_columns, &n)) FAIL(f, TABFT_SYSTEM, "no memory for %zu x %zu cells", s->n_rows, s->n_columns);
     TRY(memory_new_aligned(&t->value, n, sizeof *t->value, "the table", f));
-    TRY(cells_new(&l.scratch, (size_t)threads_count(pool), TABLE_GROUP_ROWS, f));
-    TRY(memory_new(&l.statistics, n_pages, sizeof *l.statistics, "statistics", f));
-    l.value = t->value;
-    loop_failure_open(&l.failure);
-    threads_run(pool, n_pages, load_page, &l);
-    TRY(loop_failure_close(&l.failure, f));
-    TRY(check_statistics(t->reader, l.statistics, f));
-    TRY(packed_reader_unchanged(t->reader, f));
+    TRY(packed_reader_walk(t->reader, pool, load_page, t, f));
 fail:
-    cells_free(l.scratch);
-    free(l.statistics);
     return error;
 }
 
