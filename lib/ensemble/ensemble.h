@@ -20,17 +20,10 @@ struct threads;
 struct ensemble_columns {
     size_t n_rows, n_columns;
     const double *x;
-    /* [n_columns] or NULL where all are numbers. A text cell is the rank of its text among the training table's, by
-     * code point; ENSEMBLE_UNSEEN for a text that is not among them. */
-    const bool *is_text;
-    /* [n_columns] or NULL: ensemble_missing_rank of each text column. TabPFN ranks the gaps of a text column with more
-     * than 30 texts as one more text, which moves those behind it; without these ranks nothing moves. */
-    const double *missing_rank;
+    const bool *is_text; /* [n_columns] or NULL where all are numbers. A text cell is its code in the training table's
+                            dictionary (code-point order), ENSEMBLE_UNSEEN for a text that is not in it */
 };
 #define ENSEMBLE_UNSEEN (-1.0)
-
-/* How many of the sorted texts stand before TabPFN's text for a gap. */
-double ensemble_missing_rank(const char *const *sorted, size_t n);
 
 /* Why a column of a training table is left out: it cannot tell rows apart. Judged once, on the whole training table,
  * so that a run is the same with and without such columns. A column with gaps and one value is used: its gaps tell. */

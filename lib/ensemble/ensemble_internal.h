@@ -93,7 +93,6 @@ struct column_kind {
     bool coded;      /* values become ranks in value[] */
     size_t n_values; /* distinct values without missing, ascending */
     double *value;
-    size_t gap_rank; /* where gaps take a rank of their own, so that those from here on move up by one; else SIZE_MAX */
 };
 /* kind[n_columns] from one or two parts with the same columns (second NULL: one). Freed with kinds_free. */
 int kinds_detect(struct column_kind *kind, const struct config *c, const struct ensemble_columns *first,

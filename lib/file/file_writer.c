@@ -69,8 +69,8 @@ static int open_folder(struct file_writer *w, struct tabft_failure *f)
     int fd = file_descriptor_above_stdio(open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (fd < 0 && errno == EACCES) fd = file_descriptor_above_stdio(open(name, O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (fd < 0) {
-        int cause = errno;
-        FAIL(f, TABFT_SYSTEM, "%s: cannot open its folder %s: %s", w->path, name, strerror(cause));
+        error = file_fail(f, w->path, "cannot open its folder", errno, false);
+        goto fail;
     }
     w->folder = fd;
 fail:

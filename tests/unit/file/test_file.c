@@ -148,8 +148,8 @@ START_TEST(only_regular_files_are_targets)
         MUST_FAIL(file_write_all("folder/", force, "x", 1, &f), TABFT_USE, "no file name");
         MUST_FAIL(file_write_all("", force, "x", 1, &f), TABFT_USE, "no file name");
         MUST_FAIL(file_write_all("..", force, "x", 1, &f), TABFT_USE, "no file name");
-        MUST_FAIL(file_write_all("no/such", force, "x", 1, &f), TABFT_SYSTEM, "cannot open its folder no");
-        MUST_FAIL(file_write_all("victim/x", force, "x", 1, &f), TABFT_SYSTEM, "cannot open its folder victim");
+        MUST_FAIL(file_write_all("no/such", force, "x", 1, &f), TABFT_SYSTEM, "no/such: cannot open its folder: No such");
+        MUST_FAIL(file_write_all("victim/x", force, "x", 1, &f), TABFT_SYSTEM, "victim/x: cannot open its folder: Not a dir");
     }
     must_hold("victim", "v", 1);
     memset(name, 'n', sizeof name);

@@ -1,0 +1,96 @@
+#!/bin/sh
+# R10: an error of any system call that matters ends a writer with status 4 and one line with path and cause, and leaves
+# nothing, not under the final name nor under a temporary one. What can be repeated or done otherwise does not show.
+set -eu
+# shellcheck source=tests/faults/writers.sh
+. "${top_srcdir:?}/tests/faults/writers.sh"
+need_strace
+
+# run WRITER CALL WHEN FAULT: the writer with that fault in its system calls of this name (WHEN as strace has it).
+run() {
+    rm -f out
+    status_of write_by "$1" out strace -qq -o trace -e trace=%file,%desc -e "inject=$2:$4:when=$3"
+}
+
+# fails WRITER CALL WHEN ERRNO TEXT: status 4, the text, no file; fsync is never tried again.
+fails() {
+    run "$1" "$2" "$3" "error=$4"
+    [ "$status" = 4 ] || fail "$1, $2 $3 $4: status $status"
+    grep -qF -- "out: " said || fail "$1, $2 $3 $4: the path is not in the message"
+    grep -qF -- "$5" said || fail "$1, $2 $3 $4: no '$5' in the message"
+    [ "$(wc -l <said)" = 1 ] || fail "$1, $2 $3 $4: not one line"
+    [ ! -e out ] || fail "$1, $2 $3 $4: a file is left"
+    [ "$(temporaries .)" = 0 ] || fail "$1, $2 $3 $4: a temporary file is left"
+    [ "$2" != fsync ] || ! grep -A99 INJECTED trace | sed 1d | grep -q '^fsync([03-9]' || fail "$1, $2 $3 $4: fsync was tried again"
+}
+
+# hidden WRITER CALL WHEN FAULT: the same file as without it.
+hidden() {
+    run "$1" "$2" "$3" "$4"
+    [ "$status" = 0 ] || fail "$1, $2 $3 $4: status $status"
+    grep -q INJECTED trace || fail "$1, $2 $3 $4: nothing was injected"
+    cmp out "right.$1" || fail "$1, $2 $3 $4: another file"
+    [ "$(temporaries .)" = 0 ] || fail "$1, $2 $3 $4: a temporary file is left"
+}
+
+for writer in $writers; do
+    calls_of "$writer" >calls
+    write_by "$writer" "right.$writer" >/dev/null 2>&1 || fail "$writer does not work"
+    # The writes that are the file's: all but those to stdout and stderr.
+    run "$writer" write 1 delay_enter=0
+    writes=$(grep -c '^write([3-9]' trace)
+    for n in 1 "$writes"; do
+        fails "$writer" write "$n" ENOSPC 'No space left on device; free space'
+        fails "$writer" write "$n" EDQUOT 'quota'
+        fails "$writer" write "$n" EIO 'Input/output error'
+        fails "$writer" write "$n" EFBIG 'file size limit'
+        # A write that says it took less than it was given, and took nothing: the length is checked.
+        run "$writer" write "$n" retval=1
+        { [ "$status" = 4 ] && [ ! -e out ]; } || fail "$writer: a write that went nowhere is not seen"
+    done
+    hidden "$writer" write 1..3 error=EINTR
+    fails "$writer" fsync 1 EIO 'cannot write to storage: Input/output error'
+    fails "$writer" fsync 1 EDQUOT 'quota'
+    fails "$writer" fsync 1 ENOSPC 'No space left on device'
+    fails "$writer" fsync 2 EIO 'cannot write its folder to storage: Input/output error'
+    hidden "$writer" fsync 2 error=EINVAL
+    # The close of the temporary file, by its place in the trace.
+    closing=$(sed -n '/O_EXCL/s/.* = //p' trace)
+    n=$(grep '^close(' trace | grep -n "^close($closing)" | sed 's/:.*//' | tail -n 1)
+    fails "$writer" close "$n" EDQUOT 'cannot close: Disk quota exceeded'
+    fails "$writer" close "$n" EIO 'cannot close: Input/output error'
+    fails "$writer" renameat2 1 EXDEV 'cannot rename the finished file'
+    fails "$writer" renameat2 1 ENOENT 'cannot rename the finished file'
+    hidden "$writer" renameat2 1 error=EINVAL # link instead
+    hidden "$writer" renameat2 1 error=ENOSYS
+    n=$(grep '^openat(' trace | grep -n O_EXCL | sed 's/:.*//')
+    fails "$writer" openat "$n" EMFILE 'ulimit -n'
+    fails "$writer" openat "$n" ENOSPC 'No space left'
+    fails "$writer" openat "$n" EROFS 'Read-only'
+    fails "$writer" openat "$((n - 1))" EMFILE 'cannot open its folder'
+done
+
+# No renameat2 flags and no links: refused, and told what would do.
+rm -f out
+status_of write_by sample out strace -qq -o trace -e inject=renameat2:error=EINVAL -e inject=linkat:error=EPERM
+{ [ "$status" = 4 ] && [ ! -e out ] && grep -q 'use --force' said; } || fail "without link: status $status"
+[ "$(temporaries .)" = 0 ] || fail 'without link: a temporary file is left'
+
+# Reserving space: no space is an error, a file system that cannot reserve is not.
+status_of write_by init out strace -qq -o trace -e inject=fallocate:error=ENOSPC
+{ [ "$status" = 4 ] && [ ! -e out ] && grep -q 'cannot reserve its space: No space left' said; } || fail "fallocate: status $status"
+hidden init fallocate 1 error=EOPNOTSUPP
+hidden init fallocate 1 error=EINTR
+
+# Reading: interrupted and short reads do not show, errors do.
+for how in "list right.sample" "list - right.sample"; do
+    # shellcheck disable=SC2086
+    set -- $how
+    "$sample" list right.sample >listed
+    for call in pread64 read; do
+        status_of strace -qq -o trace -e "inject=$call:error=EINTR:when=1+2" "$sample" list "$2" <right.sample
+        { [ "$status" = 0 ] && cmp said listed; } || fail "$how: EINTR from $call shows"
+    done
+    status_of strace -qq -o trace -e "inject=pread64,read:error=EIO:when=2+" "$sample" list "$2" <right.sample
+    { [ "$status" = 4 ] && grep -q 'Input/output error' said; } || fail "$how: EIO while reading: status $status"
+done

@@ -1,0 +1,69 @@
+# shellcheck shell=sh
+# What the tests of faults share; sourced. Works in a folder of its own, in which table.csv and config.json lie.
+# writers: the programs under test. Each writes one file; all go through lib/file.
+# writers is used by what sources this.
+# shellcheck disable=SC2034
+writers='sample pack init'
+sample=${top_builddir:?}/tests/faults/tbf_sample
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+cd -- "$work" || exit 1
+printf 'a,b,y\n1,2.5,u\n3,,v\n2,1e-3,u\n' >table.csv
+echo '{"emsize": 32, "nlayers": 1, "nhead": 2, "features_per_group": 3, "num_thinking_rows": 4, "max_num_classes": 10}' >config.json
+
+fail() {
+    printf 'FAILED: %s\n' "$*" >&2
+    [ ! -s said ] || sed 's/^/  said: /' said >&2
+    exit 1
+}
+
+# need_strace: faults come through strace, which reaches static programs too.
+need_strace() {
+    command -v strace >/dev/null || { echo 'strace is not installed'; exit 77; }
+    strace -qq -o /dev/null true 2>/dev/null || { echo 'strace may not trace here'; exit 77; }
+    # Leaks at exit are looked for elsewhere: LeakSanitizer does not work under ptrace.
+    ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+    export ASAN_OPTIONS
+}
+
+# write_by WRITER OUT [COMMAND...]: runs the writer, as arguments of COMMAND.
+write_by() {
+    writer=$1 out=$2
+    shift 2
+    case $writer in
+    sample) "$@" "$sample" write "$out" 30 ;;
+    pack) "$@" tabft-prep pack --quiet --threads 1 --target y -o "$out" table.csv ;;
+    init) "$@" tabft-model init --arch tabpfn_v2_6 --config config.json --seed 1 "$out" ;;
+    esac
+}
+
+# status_of COMMAND...: its exit status in $status, what it printed in ./said.
+status_of() {
+    status=0
+    "$@" >said 2>&1 || status=$?
+}
+
+# whole WRITER FILE: the file is complete, by its own reader.
+whole() {
+    case $1 in
+    sample) "$sample" verify "$2" ;;
+    pack) tabft-prep verify "$2" >/dev/null ;;
+    init) tabft-model verify "$2" >/dev/null ;;
+    esac
+}
+
+# temporaries FOLDER: how many files with a writer's temporary name lie there.
+temporaries() {
+    find "$1" -maxdepth 1 -name '.*.tmp' | wc -l
+}
+
+# calls_of WRITER: the system calls on files that it makes, "NAME COUNT" a line, without those of its start.
+calls_of() {
+    rm -f probe
+    write_by "$1" probe strace -qq -o trace -e trace=%file,%desc >said 2>&1 || fail "$1 does not work under strace"
+    rm -f probe
+    sed -n 's/^\([a-z_0-9]*\)(.*/\1/p' trace | grep -vE '^(execve|readlink|mmap)$' | sort | uniq -c | awk '{ print $2, $1 }'
+}
