@@ -67,7 +67,7 @@ struct watch {
     char what[128];
     uint64_t collectives;
     char suspect[COMM_HOST_SIZE + 128];
-    bool met;             /* the neighbours are connected: watch them */
+    bool met;             /* the neighbours are connected: watch them. Also guards the closing of their sockets */
 
     /* only the thread's */
     double ticked_at, heard_at, same_since, next_died_at, next_beat_at;
@@ -188,6 +188,16 @@ static void follow(struct watch *w, enum side from, const struct frame *frame)
     _exit(5);
 }
 
+/* From the main thread: the watchdog's may be closing a connection. */
+static void tell_both(struct watch *w, uint32_t kind)
+{
+    const struct frame frame = frame_about(kind, w->o.rank, w->host);
+    pthread_mutex_lock(&w->lock);
+    frame_send(&w->neighbours[PREVIOUS], &frame);
+    frame_send(&w->neighbours[NEXT], &frame);
+    pthread_mutex_unlock(&w->lock);
+}
+
 void watch_abort(struct watch *w, struct launcher *launcher, int status)
 {
     if (w == NULL) {
@@ -195,9 +205,7 @@ void watch_abort(struct watch *w, struct launcher *launcher, int status)
         _exit(status);
     }
     take_the_end(w);
-    const struct frame frame = frame_about(FRAME_ABORTED, w->o.rank, w->host);
-    frame_send(&w->neighbours[PREVIOUS], &frame);
-    frame_send(&w->neighbours[NEXT], &frame);
+    tell_both(w, FRAME_ABORTED);
     end_process(w, status);
 }
 
@@ -253,8 +261,10 @@ static void neighbour_ready(struct watch *w, enum side side)
     if (!n->goodbye && (side == PREVIOUS || w->o.size == 2)) neighbour_died(w, n);
     /* The rank after the dead one speaks first and its word comes round the ring; if it died too, we speak. */
     if (!n->goodbye) w->next_died_at = now();
+    pthread_mutex_lock(&w->lock);
     close(n->fd);
     n->fd = -1;
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* Tells the others who may be the cause when a collective takes long: the previous rank silent, or behind. */
@@ -439,9 +449,7 @@ void watch_suspect(struct watch *w, char *text, size_t size)
 
 void watch_goodbye(struct watch *w)
 {
-    const struct frame frame = frame_about(FRAME_GOODBYE, w->o.rank, w->host);
-    frame_send(&w->neighbours[PREVIOUS], &frame);
-    frame_send(&w->neighbours[NEXT], &frame);
+    tell_both(w, FRAME_GOODBYE);
 }
 
 void watch_close(struct watch *w)
