@@ -52,6 +52,13 @@ static void compare_options(struct parity *p, const json_t *from, const json_t *
     }
 }
 
+/* Of the table given for validation; "" without one. */
+static const char *validation_digest(const struct run_record *r)
+{
+    const char *digest = json_string_value(json_object_get(json_object_get(r->json, "valid"), "digest"));
+    return digest != NULL ? digest : "";
+}
+
 /* Were both given the same, and are their files the ones they wrote? */
 static int compare_records(struct parity *p, struct tabft_failure *f)
 {
@@ -59,10 +66,8 @@ static int compare_records(struct parity *p, struct tabft_failure *f)
     if (strcmp(a->base_model_sha256, b->base_model_sha256) != 0) reason(p, "the runs began with different base models");
     if (strcmp(a->train_digest, b->train_digest) != 0) reason(p, "the runs were trained on different tables");
     if (!json_equal(a->labels, b->labels)) reason(p, "the runs have different label lists");
-    const json_t *valid_a = json_object_get(a->json, "valid"), *valid_b = json_object_get(b->json, "valid");
-    if ((valid_a != NULL || valid_b != NULL) &&
-        !json_equal(json_object_get(valid_a, "digest"), json_object_get(valid_b, "digest")))
-        reason(p, "the runs were validated on different tables");
+    const char *valid_a = validation_digest(a), *valid_b = validation_digest(b);
+    if (strcmp(valid_a, valid_b) != 0) reason(p, "the runs were validated on different tables");
     compare_options(p, a->options, b->options, true);
     compare_options(p, b->options, a->options, false);
     for (int i = 0; i < 2; i++) {

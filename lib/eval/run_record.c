@@ -90,7 +90,7 @@ fail:
 
 /* ---- metrics.jsonl ---- */
 
-/* One line: a step's has "step" and "loss"; a validation's has no loss of a step. */
+/* One line; those of kind "step" count. */
 static int take_line(struct run_record *r, const char *path, size_t number, const char *line, size_t size, size_t *room,
                      struct tabft_failure *f)
 {
@@ -98,8 +98,10 @@ static int take_line(struct run_record *r, const char *path, size_t number, cons
     json_error_t where;
     json_t *entry = json_loadb(line, size, JSON_REJECT_DUPLICATES, &where);
     if (entry == NULL) FAIL(f, TABFT_INPUT, "%s:%zu:%d: not JSON: %s", path, number, where.column, where.text);
+    const char *kind = json_string_value(json_object_get(entry, "kind"));
     const json_t *step = json_object_get(entry, "step"), *loss = json_object_get(entry, "loss");
-    if (loss == NULL) goto fail;
+    if (kind == NULL) FAIL(f, TABFT_INPUT, "%s:%zu: has no \"kind\"; not a run's log", path, number);
+    if (strcmp(kind, "step") != 0) goto fail;
     if (!json_is_integer(step) || json_integer_value(step) != (json_int_t)r->n_steps + 1)
         FAIL(f, TABFT_INPUT, "%s:%zu: step %zu is due here; the log is not whole", path, number, r->n_steps + 1);
     if (r->n_steps == *room) {

@@ -67,7 +67,8 @@ static void put_record(const char *run, const char *sha256, const char *base_sha
         text, sizeof text,
         "{\"schema\": 1, \"version\": \"0\", \"model_sha256\": \"%s\", \"base_model_sha256\": \"%s\", \"train\": "
         "{\"path\": "
-        "\"train.tbf\", \"digest\": \"%s\", \"rows\": %d, \"columns\": %d, \"labels\": %s}, \"options\": {\"out\": "
+        "\"train.tbf\", \"digest\": \"%s\", \"rows\": %d, \"columns\": %d, \"labels\": %s}, \"valid\": null, "
+        "\"options\": {\"out\": "
         "\"%s\", "
         "\"epochs\": 2, \"learning_rate\": %s, \"estimators\": 2, \"seed\": 17, \"threads\": %zu}, \"world_size\": %d, "
         "\"engine\": \"self\", \"isa\": \"x\", \"cpu\": \"A processor\", \"threads\": 1, \"host\": \"h\", \"steps\": "
@@ -80,8 +81,9 @@ static void put_record(const char *run, const char *sha256, const char *base_sha
 }
 
 #define LABELS "[\"no\", \"yes\"]"
-#define METRICS                                                                                                      \
-    "{\"step\": 1, \"loss\": 0.6931471805599453}\n{\"step\": 2, \"loss\": 0.5}\n{\"validation\": 1}\n{\"step\": 3, " \
+#define METRICS                                                                                                     \
+    "{\"kind\": \"step\", \"step\": 1, \"loss\": 0.6931471805599453}\n{\"kind\": \"step\", \"step\": 2, \"loss\": " \
+    "0.5}\n{\"kind\": \"validation\", \"step\": 2}\n{\"kind\": \"step\", \"step\": 3, "                             \
     "\"loss\": 0.25}\n"
 
 static void make_run(const char *run)
@@ -236,8 +238,8 @@ START_TEST(not_finite)
     ck_assert(json_is_null(json_object_get(report, "weight_max_abs_difference")));
     json_decref(report);
     make_run("other");
-    put_metrics("other",
-                "{\"step\": 1, \"loss\": null}\n{\"step\": 2, \"loss\": 0.5}\n{\"step\": 3, \"loss\": 0.25}\n");
+    put_metrics("other", "{\"kind\": \"step\", \"step\": 1, \"loss\": null}\n{\"kind\": \"step\", \"step\": 2, "
+                         "\"loss\": 0.5}\n{\"kind\": \"step\", \"step\": 3, \"loss\": 0.25}\n");
     expect(&lax, false, "a loss is not finite");
     cleanup();
 }
@@ -263,12 +265,12 @@ END_TEST
 START_TEST(other_losses)
 {
     setup();
-    put_metrics(
-        "other",
-        "{\"step\": 1, \"loss\": 0.6931471805599454}\n{\"step\": 2, \"loss\": 0.5}\n{\"step\": 3, \"loss\": 0.25}\n");
+    put_metrics("other", "{\"kind\": \"step\", \"step\": 1, \"loss\": 0.6931471805599454}\n{\"kind\": \"step\", "
+                         "\"step\": 2, \"loss\": 0.5}\n{\"kind\": \"step\", \"step\": 3, \"loss\": 0.25}\n");
     expect(&exact, false, "not bit-identical");
     expect(&published, true, NULL);
-    put_metrics("other", "{\"step\": 1, \"loss\": 0.6931471805599453}\n{\"step\": 2, \"loss\": 0.5}\n");
+    put_metrics("other", "{\"kind\": \"step\", \"step\": 1, \"loss\": 0.6931471805599453}\n{\"kind\": \"step\", "
+                         "\"step\": 2, \"loss\": 0.5}\n");
     expect(&published, false, "logged 3 and 2 steps");
     put_metrics("base", "");
     put_metrics("other", "");
@@ -287,10 +289,12 @@ START_TEST(no_verdict)
     make_table("no-labels.tbf", TEST_ROWS, 0.5, false);
     MUST_FAIL(COMPARE("no-labels.tbf", NULL), TABFT_INPUT, "no row has a label");
     MUST_FAIL(COMPARE("test.tbf", "test.tbf"), TABFT_INPUT, "not the table that base was trained on");
-    put_metrics("other", "{\"step\": 2, \"loss\": 0.5}\n");
+    put_metrics("other", "{\"kind\": \"step\", \"step\": 2, \"loss\": 0.5}\n");
     MUST_FAIL(COMPARE("test.tbf", NULL), TABFT_INPUT, "metrics.jsonl:1: step 1 is due");
-    put_metrics("other", "{\"step\": 1, \"loss\": 0.5");
+    put_metrics("other", "{\"kind\": \"step\", \"step\": 1, \"loss\": 0.5");
     MUST_FAIL(COMPARE("test.tbf", NULL), TABFT_INPUT, "not JSON");
+    put_metrics("other", "{\"step\": 1, \"loss\": 0.5}");
+    MUST_FAIL(COMPARE("test.tbf", NULL), TABFT_INPUT, "not a run's log");
     put_metrics("other", METRICS);
     put("other/run.json", "{\"schema\": 2}");
     MUST_FAIL(COMPARE("test.tbf", NULL), TABFT_INPUT, "later version");
