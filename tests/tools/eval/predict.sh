@@ -1,0 +1,134 @@
+#!/bin/sh
+# tabft-eval predict and score on the command line: real tables, constant and empty columns (case 09), labels with gaps and
+# labels never seen (case 10), and what is refused.
+set -eu
+: "${TABFT_DATA:?}" "${top_srcdir:?}"
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+cd -- "$work"
+tiny=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors
+small=$TABFT_DATA/reference/v2_6_cls.model.safetensors
+case09=$TABFT_DATA/cases/09-constant-and-all-missing-columns
+case10=$TABFT_DATA/cases/10-labels-with-gaps
+failed=0
+bad() {
+    echo "$*"
+    failed=1
+}
+# quietly COMMAND...: what it says counts only where it fails.
+quietly() {
+    "$@" >out 2>err || { cat out err; return 1; }
+}
+# pack COLUMN TABLE.csv OUT.tbf [TRAIN.tbf]
+pack() {
+    quietly tabft-prep pack --target "$1" --task classification ${4:+--schema "$4"} -o "$3" "$2"
+}
+# predict TRAIN.tbf TEST.tbf OUT.tbf [OPTION]...
+predict() {
+    train=$1 test=$2 pred=$3
+    shift 3
+    quietly tabft-eval predict --model "$small" --train "$train" --test "$test" --estimators 3 --seed 7 "$@" -o "$pred"
+}
+# refuse STATUS TEXT COMMAND...: that status, one line on stderr with TEXT, nothing on stdout.
+refuse() {
+    want=$1 text=$2
+    shift 2
+    status=0
+    "$@" >out 2>err || status=$?
+    if [ "$status" = "$want" ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err; then return 0; fi
+    bad "$*: status $status instead of $want, or no '$text': $(cat out err)"
+}
+# score FIELD FILE: the value of a field of score --json.
+score() {
+    tabft-eval score --json "$2" | sed -n "s/^  \"$1\": \(.*[^,]\),*\$/\1/p"
+}
+
+# A real table: accuracy was 0.92 when this was written.
+awk 'NR == 1 || NR % 3 == 0' "$top_srcdir/share/examples/iris.csv" >test.csv
+awk 'NR == 1 || NR % 3 != 0' "$top_srcdir/share/examples/iris.csv" >train.csv
+pack target train.csv iris.tbf
+pack target test.csv iris-test.tbf iris.tbf
+quietly tabft-eval predict --model "$tiny" --train iris.tbf --test iris-test.tbf --estimators 4 -o iris-pred.tbf
+tabft-prep cat iris-pred.tbf >iris-pred.csv
+[ "$(wc -l <iris-pred.csv)" = 51 ] || bad "iris: $(wc -l <iris-pred.csv) lines instead of 51"
+accuracy=$(score accuracy iris-pred.tbf)
+awk -v a="$accuracy" 'BEGIN { exit !(a >= 0.88) }' || bad "iris: accuracy $accuracy"
+tabft-eval score iris-pred.tbf | grep -q '^accuracy  *0\.9' || bad 'score says no accuracy'
+# Accuracy again, from the text alone.
+awk -F, 'NR == 1 { for (c = 3; c <= NF; c++) name[c] = $c; next }
+    { best = 3; for (c = 4; c <= NF; c++) if ($c > $best) best = c; right += name[best] == $2 }
+    END { printf "%.17g\n", right / (NR - 1) }' iris-pred.csv >by-hand
+awk -v a="$accuracy" '{ exit !(a - $1 < 1e-12 && $1 - a < 1e-12) }' by-hand || bad "accuracy $accuracy is not $(cat by-hand)"
+
+# Case 09.
+for kind in full reduced; do
+    pack y "$case09/train_$kind.csv" "train-$kind.tbf"
+    pack y "$case09/test_$kind.csv" "test-$kind.tbf" "train-$kind.tbf"
+    predict "train-$kind.tbf" "test-$kind.tbf" "pred-$kind.tbf"
+    tabft-prep cat "pred-$kind.tbf" >"pred-$kind.csv"
+done
+cmp pred-full.csv pred-reduced.csv || bad 'case 09: constant and empty columns change predictions'
+[ "$(wc -l <pred-full.csv)" = 31 ] || bad 'case 09: not a prediction for each of 30 rows'
+grep -qi nan pred-full.csv && bad 'case 09: NaN'
+predict train-full.tbf test-full.tbf pred-threads.tbf --threads 3
+predict train-full.tbf test-full.tbf pred-one.tbf --threads 1
+cmp pred-threads.tbf pred-one.tbf || bad 'the number of threads changes the file'
+pack y "$case09/train_all_constant.csv" constant.tbf
+refuse 3 constant.tbf tabft-eval predict --model "$small" --train constant.tbf --test constant.tbf -o constant-pred.tbf
+[ ! -e constant-pred.tbf ] || bad 'a refused prediction leaves a file'
+
+# Case 10.
+pack grade "$case10/train_gap.csv" gap.tbf
+pack grade "$case10/test_gap.csv" gap-test.tbf
+predict gap.tbf gap-test.tbf gap-pred.tbf
+tabft-prep cat gap-pred.tbf >gap-pred.csv
+[ "$(head -n 1 gap-pred.csv)" = 'row,label,0,2,3,7,9' ] || bad "case 10: columns are $(head -n 1 gap-pred.csv)"
+[ "$(cut -d , -f 1,2 gap-pred.csv | tr '\n' ' ')" = 'row,label 0,0 1,2 2,3 3,7 4,9 5,5 ' ] || bad "case 10: $(cut -d , -f 1,2 gap-pred.csv)"
+awk -F, 'NR > 1 { s = $3 + $4 + $5 + $6 + $7; if (s < 1 - 1e-6 || s > 1 + 1e-6) exit 1 }' gap-pred.csv || bad 'case 10: sums are not 1'
+[ "$(score rows_with_unseen_label gap-pred.tbf)" = 1 ] || bad 'case 10: the unseen label is not counted'
+tabft-eval score --json gap-pred.tbf | tr -d ' \n' | grep -qF '"unseen_labels":["5"]' || bad 'case 10: the unseen label is not named'
+# Wrong over all six: a whole number of sixths, at most five.
+awk -v a="$(score accuracy gap-pred.tbf)" 'BEGIN { s = 6 * a; exit !(s < 5.5 && s - int(s + 0.5) < 1e-9 && int(s + 0.5) - s < 1e-9) }' ||
+    bad "case 10: accuracy $(score accuracy gap-pred.tbf)"
+awk -v l="$(score log_loss gap-pred.tbf)" 'BEGIN { exit !(l > 0 && l < 40) }' || bad "case 10: log loss $(score log_loss gap-pred.tbf)"
+tabft-eval score gap-pred.tbf | grep -q '1 row with a label .*(5): wrong in accuracy' || bad 'case 10: the text does not say how'
+pack grade "$case10/train_order.csv" order.tbf
+predict order.tbf order.tbf order-pred.tbf
+[ "$(tabft-prep cat order-pred.tbf | head -n 1)" = 'row,label,2,9,10' ] || bad 'case 10: 2,9,10 are not in the order of numbers'
+pack grade "$case10/train_text.csv" text.tbf
+predict text.tbf text.tbf text-pred.tbf
+[ "$(tabft-prep cat text-pred.tbf | head -n 1 | tr , '\n' | tail -n +3 | sort -u | wc -l)" = 6 ] || bad 'case 10: not six text labels'
+pack grade "$case10/train_12_classes.csv" twelve.tbf
+refuse 3 "has 12 labels, the model's head 10" \
+    tabft-eval predict --model "$small" --train twelve.tbf --test twelve.tbf -o twelve-pred.tbf
+
+# A test table without a target is predicted, and cannot be scored.
+cut -d , -f 1,2 "$case10/test_gap.csv" >bare.csv
+quietly tabft-prep pack -o bare.tbf bare.csv
+predict gap.tbf bare.tbf bare-pred.tbf
+tabft-prep cat bare-pred.tbf | cut -d , -f 3- >bare-pred.csv
+cut -d , -f 3- gap-pred.csv | cmp - bare-pred.csv || bad 'predictions depend on whether labels are there'
+refuse 3 'no row has a label' tabft-eval score bare-pred.tbf
+
+# Refusals.
+cut -d , -f 1,3 "$case10/test_gap.csv" >narrow.csv
+pack grade narrow.csv narrow.tbf
+refuse 3 f2 tabft-eval predict --model "$small" --train gap.tbf --test narrow.tbf -o narrow-pred.tbf
+refuse 2 gap-pred.tbf tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf -o gap-pred.tbf
+tabft-prep cat gap-pred.tbf | cmp - gap-pred.csv || bad 'an existing file was changed'
+predict gap.tbf gap-test.tbf gap-pred.tbf --force
+tabft-prep cat gap-pred.tbf | cmp - gap-pred.csv || bad 'the same prediction is another'
+refuse 3 gap.tbf tabft-eval score gap.tbf
+refuse 3 none.tbf tabft-eval score none.tbf
+refuse 3 none.safetensors tabft-eval predict --model none.safetensors --train gap.tbf --test gap-test.tbf -o p.tbf
+refuse 2 --estimators tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf --estimators 0 -o p.tbf
+refuse 2 --seed tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf --seed 4294967296 -o p.tbf
+refuse 2 '-o are needed' tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf
+refuse 2 stray tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf -o p.tbf stray
+refuse 2 'needs a value' tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf -o
+refuse 2 'one table' tabft-eval score
+for file in p.tbf narrow-pred.tbf twelve-pred.tbf; do
+    [ ! -e "$file" ] || bad "a refused prediction leaves $file"
+done
+[ "$(find . -name '.*.tmp' | wc -l)" = 0 ] || bad 'temporary files are left'
+exit "$failed"
