@@ -1,4 +1,5 @@
-/* share/models/column-embeddings.safetensors as bytes in the program. COLUMN_TABLE is its path when the compiler runs. */
+/* share/models/column-embeddings.safetensors as bytes in the program. COLUMN_TABLE is its path when the compiler
+ * runs. */
 __asm__(".section .rodata\n"
         ".global column_table_file, column_table_end\n"
         ".balign 64\n"

@@ -8,7 +8,8 @@
 
 enum { TABLE_ROWS = 2000, TABLE_WIDTH = 48, COLUMN_SEED = 42 };
 
-/* share/models/column-embeddings.safetensors, whole, linked in so that a tool needs no file at run time (column_table.c). */
+/* share/models/column-embeddings.safetensors, whole, linked in so that a tool needs no file at run time
+ * (column_table.c). */
 extern const unsigned char column_table_file[], column_table_end[];
 
 /* The numbers: behind the 8 bytes of the header's length and the header. */
@@ -36,7 +37,8 @@ static void normal_16(float *block)
 static void randn_few(struct random_mt *g, size_t count, float *out)
 {
     for (size_t i = 0; i < count; i += 2) {
-        const double u = (double)(random_mt_u64(g) & 0x1fffffffffffff) * 0x1p-53, v = (double)(random_mt_u64(g) & 0x1fffffffffffff) * 0x1p-53;
+        const double u = (double)(random_mt_u64(g) & 0x1fffffffffffff) * 0x1p-53,
+                     v = (double)(random_mt_u64(g) & 0x1fffffffffffff) * 0x1p-53;
         const double radius = sqrt(-2.0 * log1p(-v)), angle = 2.0 * 3.14159265358979323846 * u;
         out[i] = (float)(radius * cos(angle));
         if (i + 1 < count) out[i + 1] = (float)(radius * sin(angle));
@@ -54,7 +56,8 @@ void column_randn(uint32_t seed, size_t count, float *out)
     for (size_t i = 0; i < count; i++) out[i] = uniform24(&g);
     for (size_t i = 0; i + 16 <= count; i += 16) normal_16(out + i);
     if (count % 16 == 0) return;
-    for (size_t i = count - 16; i < count; i++) out[i] = uniform24(&g); /* the last block is drawn anew, over its neighbour's end */
+    for (size_t i = count - 16; i < count; i++)
+        out[i] = uniform24(&g); /* the last block is drawn anew, over its neighbour's end */
     normal_16(out + count - 16);
 }
 

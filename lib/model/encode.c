@@ -64,7 +64,8 @@ static bool encode_column(const struct encode_sizes *s, const float *x, float *t
 }
 
 /* One group: its columns, then zeros up to the group's size, scaled by how many of them vary. */
-static void encode_group(const struct encode_sizes *s, const float *x, const size_t *columns, size_t n_columns, float *to, size_t stride)
+static void encode_group(const struct encode_sizes *s, const float *x, const size_t *columns, size_t n_columns,
+                         float *to, size_t stride)
 {
     const size_t rows = s->n_context + s->n_query, size = s->group_features;
     size_t varying = 0;
@@ -87,7 +88,8 @@ void encode_features(const struct encode_sizes *s, const float *x, const bool *u
     enum { GROUP_MAX = 64 };
     size_t n_used = 0, columns[GROUP_MAX], in_group = 0, group = 0;
     for (size_t c = 0; c < s->n_columns; c++) n_used += used[c];
-    const size_t n_groups = (n_used + s->group_features - 1) / s->group_features, stride = n_groups * 2 * s->group_features;
+    const size_t n_groups = (n_used + s->group_features - 1) / s->group_features,
+                 stride = n_groups * 2 * s->group_features;
     for (size_t c = 0; c < s->n_columns; c++) {
         if (used[c]) columns[in_group++] = c;
         const bool full = in_group == s->group_features, end = c + 1 == s->n_columns && in_group > 0;

@@ -22,23 +22,27 @@ static int find_architecture(const struct model_architecture **out, const char *
             *out = architectures[i];
             return 0;
         }
-    return tabft_fail(f, TABFT_INPUT, "architecture \"%.60s\" is not one that TabFT knows; it knows %s", name, architectures[0]->name);
+    return tabft_fail(f, TABFT_INPUT, "architecture \"%.60s\" is not one that TabFT knows; it knows %s", name,
+                      architectures[0]->name);
 }
 
-int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out, struct tabft_failure *f)
+int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out,
+                      struct tabft_failure *f)
 {
     const json_t *value = json_object_get(config, key);
     if (!json_is_integer(value)) return tabft_fail(f, TABFT_INPUT, "config: %s is not a whole number", key);
     const json_int_t n = json_integer_value(value);
     if (n < (json_int_t)least || n > (json_int_t)most)
-        return tabft_fail(f, TABFT_INPUT, "config: %s is %lld; it must be from %zu to %zu", key, (long long)n, least, most);
+        return tabft_fail(f, TABFT_INPUT, "config: %s is %lld; it must be from %zu to %zu", key, (long long)n, least,
+                          most);
     *out = (size_t)n;
     return 0;
 }
 
 /* ---- parameters ---- */
 
-int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t columns, struct tabft_failure *f, const char *name, ...)
+int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t columns, struct tabft_failure *f,
+                  const char *name, ...)
 {
     int error = 0;
     char text[NAME_SIZE], *copy = NULL;
@@ -54,8 +58,12 @@ int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t col
     }
     size_t count = rows;
     if (columns != 0 && !size_mul(rows, columns, &count)) count = SIZE_MAX;
-    struct model_parameter p = {.rank = columns == 0 ? 1 : 2, .shape = {rows, columns}, .offset = m->n_values, .count = count};
-    if (!size_add(m->n_values, count, &m->n_values)) FAIL(f, TABFT_INPUT, "config: a network of this size does not fit this machine");
+    struct model_parameter p = {.rank = columns == 0 ? 1 : 2,
+                                .shape = {rows, columns},
+                                .offset = m->n_values,
+                                .count = count};
+    if (!size_add(m->n_values, count, &m->n_values))
+        FAIL(f, TABFT_INPUT, "config: a network of this size does not fit this machine");
     TRY(memory_copy_string(&copy, text, f));
     p.name = copy;
     m->draws[m->n_parameters] = draw;
@@ -99,7 +107,8 @@ void model_draw_values(struct model *m, uint64_t seed)
 /* ---- opening ---- */
 
 /* Config to parameters with room for their values. */
-static int build(struct model *m, const char *architecture, const json_t *config, json_t **whole, struct tabft_failure *f)
+static int build(struct model *m, const char *architecture, const json_t *config, json_t **whole,
+                 struct tabft_failure *f)
 {
     int error = 0;
     TRY(find_architecture(&m->architecture, architecture, f));
@@ -134,8 +143,10 @@ static int check_shape(const struct model_parameter *p, const struct ckpt_tensor
     bool same = t->rank == p->rank;
     for (int d = 0; d < p->rank && same; d++) same = t->shape[d] == p->shape[d];
     if (same) return 0;
-    if (p->rank == 1) return tabft_fail(f, TABFT_INPUT, "tensor %s: its shape is not [%zu] as the config says", p->name, p->shape[0]);
-    return tabft_fail(f, TABFT_INPUT, "tensor %s: its shape is not [%zu, %zu] as the config says", p->name, p->shape[0], p->shape[1]);
+    if (p->rank == 1)
+        return tabft_fail(f, TABFT_INPUT, "tensor %s: its shape is not [%zu] as the config says", p->name, p->shape[0]);
+    return tabft_fail(f, TABFT_INPUT, "tensor %s: its shape is not [%zu, %zu] as the config says", p->name, p->shape[0],
+                      p->shape[1]);
 }
 
 static int copy_weights(struct model *m, const struct ckpt *c, struct tabft_failure *f)
@@ -143,11 +154,13 @@ static int copy_weights(struct model *m, const struct ckpt *c, struct tabft_fail
     for (size_t i = 0; i < m->n_parameters; i++) {
         const struct model_parameter *p = &m->parameters[i];
         const struct ckpt_tensor *t = ckpt_find(c, p->name);
-        if (t == NULL) return tabft_fail(f, TABFT_INPUT, "tensor %s is missing; the config says that the network has it", p->name);
+        if (t == NULL)
+            return tabft_fail(f, TABFT_INPUT, "tensor %s is missing; the config says that the network has it", p->name);
         int error = check_shape(p, t, f);
         if (error < 0) return error;
         if (t->dtype != CKPT_F32 && t->dtype != CKPT_F64 && t->dtype != CKPT_F16 && t->dtype != CKPT_BF16)
-            return tabft_fail(f, TABFT_INPUT, "tensor %s holds %s, not floating-point numbers", p->name, ckpt_dtype_name(t->dtype));
+            return tabft_fail(f, TABFT_INPUT, "tensor %s holds %s, not floating-point numbers", p->name,
+                              ckpt_dtype_name(t->dtype));
         if (t->data == NULL) return tabft_fail(f, TABFT_USE, "tensor %s: only the header was loaded", p->name);
         for (size_t j = 0; j < p->count; j++) m->values[p->offset + j] = (float)ckpt_value(t, j);
     }
@@ -196,7 +209,8 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
     const char *architecture = ckpt_metadata(c, "architecture_name"), *config = ckpt_metadata(c, "config");
     json_t **const name = &parsed[0], **const sizes = &parsed[1], **const whole = &parsed[2];
     if (architecture == NULL || config == NULL)
-        FAIL(f, TABFT_INPUT, "metadata has no %s; is this a TabPFN checkpoint?", architecture == NULL ? "architecture_name" : "config");
+        FAIL(f, TABFT_INPUT, "metadata has no %s; is this a TabPFN checkpoint?",
+             architecture == NULL ? "architecture_name" : "config");
     TRY(parse(name, architecture, "metadata architecture_name", f));
     TRY(parse(sizes, config, "metadata config", f));
     if (!json_is_string(*name)) FAIL(f, TABFT_INPUT, "metadata architecture_name is not a string");
@@ -222,12 +236,15 @@ int model_open(struct model **out, const struct ckpt *c, struct tabft_failure *f
     if (error == 0) error = open_checked(m, c, parsed, f);
     if (error < 0) (void)tabft_fail_prefix(f, "%s", ckpt_path(c));
     for (int i = 0; i < 3; i++) json_decref(parsed[i]);
-    if (error < 0) model_close(m);
-    else *out = m;
+    if (error < 0)
+        model_close(m);
+    else
+        *out = m;
     return error;
 }
 
-int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed, struct tabft_failure *f)
+int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed,
+               struct tabft_failure *f)
 {
     int error = 0;
     struct model *m = NULL;
@@ -265,7 +282,11 @@ int model_write(const struct model *m, const float *values, const char *path, bo
     TRY(memory_new(&metadata, m->n_metadata, sizeof *metadata, "the checkpoint", f));
     for (size_t i = 0; i < m->n_parameters; i++) {
         const struct model_parameter *p = &m->parameters[i];
-        tensors[i] = (struct ckpt_tensor){.name = p->name, .dtype = CKPT_F32, .rank = p->rank, .shape = {p->shape[0], p->shape[1]}, .count = p->count,
+        tensors[i] = (struct ckpt_tensor){.name = p->name,
+                                          .dtype = CKPT_F32,
+                                          .rank = p->rank,
+                                          .shape = {p->shape[0], p->shape[1]},
+                                          .count = p->count,
                                           .data = values + p->offset};
     }
     for (size_t i = 0; i < m->n_extras; i++) tensors[m->n_parameters + i] = m->extras[i].tensor;
@@ -303,8 +324,14 @@ void model_close(struct model *m)
 
 const char *model_architecture(const struct model *m) { return m->architecture->name; }
 const char *model_inference_config(const struct model *m) { return m->inference_config; }
-enum model_task model_task(const struct model *m) { return m->config.max_classes > 0 ? MODEL_CLASSIFICATION : MODEL_REGRESSION; }
-size_t model_outputs(const struct model *m) { return m->config.max_classes > 0 ? m->config.max_classes : m->config.buckets; }
+enum model_task model_task(const struct model *m)
+{
+    return m->config.max_classes > 0 ? MODEL_CLASSIFICATION : MODEL_REGRESSION;
+}
+size_t model_outputs(const struct model *m)
+{
+    return m->config.max_classes > 0 ? m->config.max_classes : m->config.buckets;
+}
 size_t model_parameters(const struct model *m) { return m->n_values; }
 size_t model_parameter_count(const struct model *m) { return m->n_parameters; }
 const struct model_parameter *model_parameter_at(const struct model *m, size_t i) { return &m->parameters[i]; }

@@ -1,5 +1,5 @@
-/* The architectures behind one face: what train and eval call. Each architecture is one file here that records operations
- * on a tape (tensor/); this header owns parameters as one flat float32 vector, and the memory of a run. */
+/* The architectures behind one face: what train and eval call. Each architecture is one file here that records
+ * operations on a tape (tensor/); this header owns parameters as one flat float32 vector, and the memory of a run. */
 #ifndef TABFT_MODEL_MODEL_H
 #define TABFT_MODEL_MODEL_H
 
@@ -27,24 +27,28 @@ struct model_parameter {
  * Errors: TABFT_INPUT naming the tensor or key. `c` may be closed afterwards. */
 int model_open(struct model **out, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Random weights of an architecture by name and JSON config (NULL = published size), by `seed`. */
-int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Writes weights (flat vector `values`) with the metadata it was opened with. */
-int model_write(const struct model *m, const float *values, const char *path, bool force, struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_write(const struct model *m, const float *values, const char *path, bool force,
+                struct tabft_failure *f) TABFT_MUST_CHECK;
 void model_close(struct model *m);
 
-const char *model_architecture(const struct model *m);      /* "tabpfn_v2_6" */
-const char *model_inference_config(const struct model *m);  /* JSON text or NULL */
+const char *model_architecture(const struct model *m);     /* "tabpfn_v2_6" */
+const char *model_inference_config(const struct model *m); /* JSON text or NULL */
 enum model_task model_task(const struct model *m);
-size_t model_outputs(const struct model *m);                /* classes of the head, or buckets */
-size_t model_parameters(const struct model *m);             /* floats in the flat vector */
-size_t model_parameter_count(const struct model *m);        /* tensors */
+size_t model_outputs(const struct model *m);         /* classes of the head, or buckets */
+size_t model_parameters(const struct model *m);      /* floats in the flat vector */
+size_t model_parameter_count(const struct model *m); /* tensors */
 const struct model_parameter *model_parameter_at(const struct model *m, size_t i);
-const float *model_values(const struct model *m);           /* the weights, [model_parameters] floats, 64-byte aligned */
+const float *model_values(const struct model *m); /* the weights, [model_parameters] floats, 64-byte aligned */
 /* The same memory, to train in place: the weights exist once in a process. Not while a run computes with them. */
 float *model_values_mutable(struct model *m);
 
 /* ---- one forward/backward at a time ---- */
-struct model_shape { size_t n_context, n_query, n_columns; }; /* as the network is called; n_columns before grouping */
+struct model_shape {
+    size_t n_context, n_query, n_columns;
+}; /* as the network is called; n_columns before grouping */
 
 /* One call of the network. All pointers are the caller's. */
 struct model_input {
@@ -57,32 +61,37 @@ struct model_target {
     const int32_t *y_query;           /* [n_query] label codes, not permuted */
     const int32_t *class_permutation; /* [n_classes] or NULL: z'[c] = z[perm[c]] */
     size_t n_classes;
-    double scale;                     /* the loss and its gradient are multiplied by it (1 / number of items) */
+    double scale; /* the loss and its gradient are multiplied by it (1 / number of items) */
 };
 
-/* Exact peak bytes of a run for a shape. model_run_open allocates `total`, in one piece, before anything is computed. What
- * the caller holds is not in it: `weights` (also one gradient: as many bytes) are told for the sum of a process. `activations` is what
- * of the total lives longer than one operation at the fullest moment; `scratch` the rest. n_threads: of the pool that will be given. */
+/* Exact peak bytes of a run for a shape. model_run_open allocates `total`, in one piece, before anything is computed.
+ * What the caller holds is not in it: `weights` (also one gradient: as many bytes) are told for the sum of a process.
+ * `activations` is what of the total lives longer than one operation at the fullest moment; `scratch` the rest.
+ * n_threads: of the pool that will be given. */
 struct model_plan {
     size_t weights;
     size_t activations, scratch, total;
 };
-int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward, int n_threads,
-               struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward,
+               int n_threads, struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* The memory and threads for calls up to a planned size: a call may have fewer context rows, query rows or columns than
- * `largest`, none may be more. One run serves one call at a time; `m` and `pool` outlive it. backward = false: model_gradient
- * is refused, and far less memory is planned. Results depend neither on the number of threads nor on `largest` or `recompute`.
- * Errors: TABFT_SYSTEM when memory is short; TABFT_USE when TABFT_ISA names an instruction set that this processor lacks. */
+/* The memory and threads for calls up to a planned size: a call may have fewer context rows, query rows or columns
+ * than `largest`, none may be more. One run serves one call at a time; `m` and `pool` outlive it. backward = false:
+ * model_gradient is refused, and far less memory is planned. Results depend neither on the number of threads nor on
+ * `largest` or `recompute`. Errors: TABFT_SYSTEM when memory is short; TABFT_USE when TABFT_ISA names an instruction
+ * set that this processor lacks. */
 struct model_run;
-int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest, enum model_recompute recompute,
-                   bool backward, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
+                   enum model_recompute recompute, bool backward, struct threads *pool,
+                   struct tabft_failure *f) TABFT_MUST_CHECK;
 /* logits [n_query][model_outputs]; values: flat weights. */
-int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* loss (times scale) and the whole gradient of it into gradient [model_parameters] (overwritten). Errors: TABFT_INPUT when
- * the loss or a gradient is not finite. */
-int model_gradient(struct model_run *run, const float *values, const struct model_input *input, const struct model_target *target,
-                   double *loss, float *gradient, struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
+                  struct tabft_failure *f) TABFT_MUST_CHECK;
+/* loss (times scale) and the whole gradient of it into gradient [model_parameters] (overwritten). Errors: TABFT_INPUT
+ * when the loss or a gradient is not finite. */
+int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
+                   const struct model_target *target, double *loss, float *gradient,
+                   struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The instruction set that the run computes with: "avx512", "avx2" or "baseline" (tensor/cpu/cpu.h). */
 const char *model_run_isa(const struct model_run *run);
 void model_run_close(struct model_run *run); /* NULL is fine */

@@ -14,23 +14,23 @@
 enum model_draw {
     MODEL_DRAW_ZERO,
     MODEL_DRAW_ONE,
-    MODEL_DRAW_NORMAL,   /* standard normal */
-    MODEL_DRAW_FAN_IN,   /* uniform within 1 / sqrt(fan in) */
-    MODEL_DRAW_XAVIER    /* uniform within sqrt(6 / (fan in + fan out)) */
+    MODEL_DRAW_NORMAL, /* standard normal */
+    MODEL_DRAW_FAN_IN, /* uniform within 1 / sqrt(fan in) */
+    MODEL_DRAW_XAVIER  /* uniform within sqrt(6 / (fan in + fan out)) */
 };
 
 /* The sizes of a network of the v2 family: what its config says. */
 struct model_config {
     size_t width, layers, heads, group_features, thinking_rows;
-    size_t encoder_hidden; /* width of the feature encoder's hidden layer; 0: it is linear */
+    size_t encoder_hidden;       /* width of the feature encoder's hidden layer; 0: it is linear */
     size_t max_classes, buckets; /* max_classes 0: a regressor with `buckets` */
 };
 
 /* What a call of a network records on: the numbers of its tape's inputs and results. */
 struct model_tape {
-    int feature;     /* [rows * groups][2 * group_features]: the values, then their indicators */
-    int target;      /* [rows][2] */
-    int column;      /* [groups][width / 4] */
+    int feature;             /* [rows * groups][2 * group_features]: the values, then their indicators */
+    int target;              /* [rows][2] */
+    int column;              /* [groups][width / 4] */
     int labels, permutation; /* int32 [n_query], [n_classes] */
     int logits, loss;        /* loss: TAPE_NONE without n_classes */
 };
@@ -76,13 +76,14 @@ struct model {
 };
 
 /* Appends a parameter of one or two dimensions (columns 0: one); the name is formatted as by printf. */
-int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t columns, struct tabft_failure *f, const char *name, ...)
-    TABFT_MUST_CHECK TABFT_PRINTF(6, 7);
+int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t columns, struct tabft_failure *f,
+                  const char *name, ...) TABFT_MUST_CHECK TABFT_PRINTF(6, 7);
 /* Draws all weights. */
 void model_draw_values(struct model *m, uint64_t seed);
 
 /* A whole number of a config from `least` to `most`. */
-int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out, struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- encode.c: the table as the v2 family's networks see it ---- */
 struct encode_sizes {
@@ -96,7 +97,8 @@ void encode_features(const struct encode_sizes *s, const float *x, const bool *u
 void encode_targets(const struct encode_sizes *s, const float *y_context, bool classification, float *target);
 
 /* ---- columns.c: column embeddings ---- */
-/* out [n_columns][width] as TabPFN draws them: its table for the first 2,000 at width 48, else torch.randn of seed 42. */
+/* out [n_columns][width] as TabPFN draws them: its table for the first 2,000 at width 48, else torch.randn of seed
+ * 42. */
 void column_embeddings(size_t n_columns, size_t width, float *out);
 /* torch.randn(count, generator=torch.Generator().manual_seed(seed)) on a CPU, to float32 rounding. */
 void column_randn(uint32_t seed, size_t count, float *out);

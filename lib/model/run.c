@@ -20,10 +20,14 @@ struct model_run {
     bool *used; /* [largest.n_columns] */
 };
 
-static size_t groups_of(const struct model *m, size_t columns) { return (columns + m->config.group_features - 1) / m->config.group_features; }
+static size_t groups_of(const struct model *m, size_t columns)
+{
+    return (columns + m->config.group_features - 1) / m->config.group_features;
+}
 
 /* Records a call; classes 0: forward only. */
-static int record(const struct model *m, const struct model_call_shape *shape, struct tape **t, struct model_tape *io, struct tabft_failure *f)
+static int record(const struct model *m, const struct model_call_shape *shape, struct tape **t, struct model_tape *io,
+                  struct tabft_failure *f)
 {
     int error = tape_open(t, f);
     if (error == 0) m->architecture->record(m, shape, *t, io);
@@ -35,25 +39,33 @@ static int check_shape(const struct model *m, const struct model_shape *s, struc
 {
     const size_t most = (size_t)1 << 31;
     if (s->n_context < 1 || s->n_query < 1)
-        return tabft_fail(f, TABFT_INPUT, "%zu context and %zu query rows: the network needs at least one of each", s->n_context, s->n_query);
+        return tabft_fail(f, TABFT_INPUT, "%zu context and %zu query rows: the network needs at least one of each",
+                          s->n_context, s->n_query);
     if (s->n_context > most || s->n_query > most || s->n_columns > most)
-        return tabft_fail(f, TABFT_SYSTEM, "%zu + %zu rows of %zu columns do not fit this machine; use fewer rows", s->n_context, s->n_query, s->n_columns);
+        return tabft_fail(f, TABFT_SYSTEM, "%zu + %zu rows of %zu columns do not fit this machine; use fewer rows",
+                          s->n_context, s->n_query, s->n_columns);
     size_t rows = s->n_context + s->n_query + m->config.thinking_rows, cells;
-    if (!size_mul(rows, s->n_columns + m->config.group_features + 1, &cells) || cells > SIZE_MAX / 64 / (m->config.width + 64))
-        return tabft_fail(f, TABFT_SYSTEM, "%zu rows of %zu columns do not fit this machine; use fewer rows", rows, s->n_columns);
+    if (!size_mul(rows, s->n_columns + m->config.group_features + 1, &cells) ||
+        cells > SIZE_MAX / 64 / (m->config.width + 64))
+        return tabft_fail(f, TABFT_SYSTEM, "%zu rows of %zu columns do not fit this machine; use fewer rows", rows,
+                          s->n_columns);
     return 0;
 }
 
 /* Plans for the largest shape: forward alone, or also with backward. *sizes is that of the larger. */
-static int make_plan(const struct model *m, struct model_shape largest, const struct tensor_backend *backend, bool with_backward, bool recompute,
-                     struct tape_plan **out, struct tape_sizes *sizes, struct tabft_failure *f)
+static int make_plan(const struct model *m, struct model_shape largest, const struct tensor_backend *backend,
+                     bool with_backward, bool recompute, struct tape_plan **out, struct tape_sizes *sizes,
+                     struct tabft_failure *f)
 {
     int error = 0;
     struct tape *t = NULL;
     struct model_tape io;
-    const struct model_call_shape shape = {largest.n_context, largest.n_query, groups_of(m, largest.n_columns), with_backward ? model_outputs(m) : 0, 1.0};
+    const struct model_call_shape shape = {largest.n_context, largest.n_query, groups_of(m, largest.n_columns),
+                                           with_backward ? model_outputs(m) : 0, 1.0};
     TRY(record(m, &shape, &t, &io, f));
-    const struct tape_options options = {.backward = with_backward, .recompute = recompute, .last = with_backward ? io.loss : io.logits};
+    const struct tape_options options = {.backward = with_backward,
+                                         .recompute = recompute,
+                                         .last = with_backward ? io.loss : io.logits};
     TRY(tape_plan_open(out, t, backend, options, sizes, f));
 fail:
     tape_close(t);
@@ -63,12 +75,14 @@ fail:
 static int check_backward(const struct model *m, struct tabft_failure *f)
 {
     if (model_task(m) == MODEL_CLASSIFICATION) return 0;
-    return tabft_fail(f, TABFT_USE, "%s with num_buckets is a regressor: only classifiers can be trained", model_architecture(m));
+    return tabft_fail(f, TABFT_USE, "%s with num_buckets is a regressor: only classifiers can be trained",
+                      model_architecture(m));
 }
 
 /* Both plans in one block of memory: the forward plan needs less, and they never run at the same time. */
-static int make_plans(const struct model *m, struct model_shape largest, const struct tensor_backend *backend, bool backward, bool recompute,
-                      struct tape_plan *plans[2], struct tape_sizes *sizes, struct tabft_failure *f)
+static int make_plans(const struct model *m, struct model_shape largest, const struct tensor_backend *backend,
+                      bool backward, bool recompute, struct tape_plan *plans[2], struct tape_sizes *sizes,
+                      struct tabft_failure *f)
 {
     struct tape_sizes one;
     int error = 0;
@@ -82,8 +96,8 @@ fail:
     return error;
 }
 
-int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward, int n_threads, struct model_plan *plan,
-               struct tabft_failure *f)
+int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward,
+               int n_threads, struct model_plan *plan, struct tabft_failure *f)
 {
     int error = 0;
     struct tensor_backend backend = {0};
@@ -99,8 +113,8 @@ fail:
     return error;
 }
 
-int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest, enum model_recompute recompute, bool backward,
-                   struct threads *pool, struct tabft_failure *f)
+int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
+                   enum model_recompute recompute, bool backward, struct threads *pool, struct tabft_failure *f)
 {
     int error = 0;
     struct model_run *run = NULL;
@@ -148,32 +162,40 @@ static int check_input(const struct model_run *run, const struct model_input *in
     int error = check_shape(run->m, s, f);
     if (error < 0) return error;
     if (s->n_context > l->n_context || s->n_query > l->n_query || s->n_columns > l->n_columns)
-        return tabft_fail(f, TABFT_USE, "%zu + %zu rows of %zu columns in a run planned for %zu + %zu rows of %zu columns", s->n_context, s->n_query,
-                          s->n_columns, l->n_context, l->n_query, l->n_columns);
+        return tabft_fail(f, TABFT_USE,
+                          "%zu + %zu rows of %zu columns in a run planned for %zu + %zu rows of %zu columns",
+                          s->n_context, s->n_query, s->n_columns, l->n_context, l->n_query, l->n_columns);
     if (model_task(run->m) != MODEL_CLASSIFICATION) return 0;
     for (size_t i = 0; i < s->n_context; i++)
         if (!(input->y_context[i] >= 0 && input->y_context[i] < (float)model_outputs(run->m)))
-            return tabft_fail(f, TABFT_INPUT, "context row %zu: class code %g; the network knows 0 to %zu", i, (double)input->y_context[i], model_outputs(run->m) - 1);
+            return tabft_fail(f, TABFT_INPUT, "context row %zu: class code %g; the network knows 0 to %zu", i,
+                              (double)input->y_context[i], model_outputs(run->m) - 1);
     return 0;
 }
 
 /* Fills the tape's inputs. The columns' embeddings depend on how many groups there are. */
-static void fill(const struct model_run *run, const struct tape_plan *p, const struct model_tape *io, const struct model_input *input, size_t n_groups)
+static void fill(const struct model_run *run, const struct tape_plan *p, const struct model_tape *io,
+                 const struct model_input *input, size_t n_groups)
 {
     const struct model_config *c = &run->m->config;
-    const struct encode_sizes s = {input->shape.n_context, input->shape.n_query, input->shape.n_columns, c->group_features};
+    const struct encode_sizes s = {input->shape.n_context, input->shape.n_query, input->shape.n_columns,
+                                   c->group_features};
     encode_features(&s, input->x, run->used, tape_plan_input(p, run->memory, io->feature));
-    encode_targets(&s, input->y_context, model_task(run->m) == MODEL_CLASSIFICATION, tape_plan_input(p, run->memory, io->target));
+    encode_targets(&s, input->y_context, model_task(run->m) == MODEL_CLASSIFICATION,
+                   tape_plan_input(p, run->memory, io->target));
     column_embeddings(n_groups, c->width / 4, tape_plan_input(p, run->memory, io->column));
 }
 
 static struct model_call_shape call_shape(struct model_run *run, const struct model_input *input)
 {
-    const struct encode_sizes s = {input->shape.n_context, input->shape.n_query, input->shape.n_columns, run->m->config.group_features};
-    return (struct model_call_shape){s.n_context, s.n_query, groups_of(run->m, encode_columns(&s, input->x, run->used)), 0, 1.0};
+    const struct encode_sizes s = {input->shape.n_context, input->shape.n_query, input->shape.n_columns,
+                                   run->m->config.group_features};
+    return (struct model_call_shape){s.n_context, s.n_query, groups_of(run->m, encode_columns(&s, input->x, run->used)),
+                                     0, 1.0};
 }
 
-int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits, struct tabft_failure *f)
+int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
+                  struct tabft_failure *f)
 {
     int error = 0;
     struct tape *t = NULL;
@@ -189,7 +211,8 @@ fail:
     return error;
 }
 
-static int check_target(const struct model_run *run, const struct model_input *input, const struct model_target *target, struct tabft_failure *f)
+static int check_target(const struct model_run *run, const struct model_input *input, const struct model_target *target,
+                        struct tabft_failure *f)
 {
     const size_t outputs = model_outputs(run->m);
     if (run->backward == NULL) return tabft_fail(f, TABFT_USE, "this run was planned without backward");
@@ -197,11 +220,13 @@ static int check_target(const struct model_run *run, const struct model_input *i
         return tabft_fail(f, TABFT_INPUT, "%zu classes; the network knows 1 to %zu", target->n_classes, outputs);
     for (size_t i = 0; i < input->shape.n_query; i++)
         if (target->y_query[i] < 0 || (size_t)target->y_query[i] >= target->n_classes)
-            return tabft_fail(f, TABFT_INPUT, "query row %zu: class code %d of %zu classes", i, (int)target->y_query[i], target->n_classes);
+            return tabft_fail(f, TABFT_INPUT, "query row %zu: class code %d of %zu classes", i, (int)target->y_query[i],
+                              target->n_classes);
     if (target->class_permutation == NULL) return 0;
     for (size_t c = 0; c < target->n_classes; c++)
         if (target->class_permutation[c] < 0 || (size_t)target->class_permutation[c] >= target->n_classes)
-            return tabft_fail(f, TABFT_INPUT, "class permutation: %d of %zu classes", (int)target->class_permutation[c], target->n_classes);
+            return tabft_fail(f, TABFT_INPUT, "class permutation: %d of %zu classes", (int)target->class_permutation[c],
+                              target->n_classes);
     return 0;
 }
 
@@ -212,8 +237,8 @@ static bool all_finite(const float *x, size_t n)
     return true;
 }
 
-int model_gradient(struct model_run *run, const float *values, const struct model_input *input, const struct model_target *target, double *loss,
-                   float *gradient, struct tabft_failure *f)
+int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
+                   const struct model_target *target, double *loss, float *gradient, struct tabft_failure *f)
 {
     int error = 0;
     struct tape *t = NULL;
@@ -225,13 +250,19 @@ int model_gradient(struct model_run *run, const float *values, const struct mode
     shape.scale = target->scale;
     TRY(record(run->m, &shape, &t, &io, f));
     fill(run, run->backward, &io, input, shape.n_groups);
-    memcpy(tape_plan_input(run->backward, run->memory, io.labels), target->y_query, shape.n_query * sizeof *target->y_query);
+    memcpy(tape_plan_input(run->backward, run->memory, io.labels), target->y_query,
+           shape.n_query * sizeof *target->y_query);
     int32_t *permutation = tape_plan_input(run->backward, run->memory, io.permutation);
-    for (size_t c = 0; c < shape.n_classes; c++) permutation[c] = target->class_permutation == NULL ? (int32_t)c : target->class_permutation[c];
+    for (size_t c = 0; c < shape.n_classes; c++)
+        permutation[c] = target->class_permutation == NULL ? (int32_t)c : target->class_permutation[c];
     TRY(tape_run(run->backward, t, &run->backend, run->memory, values, gradient, run->m->n_values, f));
     memcpy(loss, tape_plan_last(run->backward, run->memory), sizeof *loss);
-    if (!isfinite(*loss)) FAIL(f, TABFT_INPUT, "the loss is not a finite number; the weights or the table hold numbers that are too large");
-    if (!all_finite(gradient, run->m->n_values)) FAIL(f, TABFT_INPUT, "a gradient is not a finite number; the weights or the table hold numbers that are too large");
+    if (!isfinite(*loss))
+        FAIL(f, TABFT_INPUT,
+             "the loss is not a finite number; the weights or the table hold numbers that are too large");
+    if (!all_finite(gradient, run->m->n_values))
+        FAIL(f, TABFT_INPUT,
+             "a gradient is not a finite number; the weights or the table hold numbers that are too large");
 fail:
     tape_close(t);
     return error;

@@ -6,13 +6,22 @@
 
 #include "model/model_internal.h"
 
-enum { WIDTH_MAX = 8192, LAYERS_MAX = 512, HEADS_MAX = 256, GROUP_MAX = 64, THINKING_MAX = 65536, CLASSES_MAX = 100000, HIDDEN_MAX = 65536 };
+enum {
+    WIDTH_MAX = 8192,
+    LAYERS_MAX = 512,
+    HEADS_MAX = 256,
+    GROUP_MAX = 64,
+    THINKING_MAX = 65536,
+    CLASSES_MAX = 100000,
+    HIDDEN_MAX = 65536
+};
 
 /* ---- config ---- */
 
-static const char published[] =
-    "{\"max_num_classes\": 10, \"num_buckets\": -1, \"name\": \"TabPFN-v2.6\", \"emsize\": 192, \"nlayers\": 24, \"nhead\": 3,"
-    " \"features_per_group\": 3, \"num_thinking_rows\": 64, \"encoder_type\": \"linear\", \"encoder_mlp_hidden_dim\": 1024}";
+static const char published[] = "{\"max_num_classes\": 10, \"num_buckets\": -1, \"name\": \"TabPFN-v2.6\", \"emsize\": "
+                                "192, \"nlayers\": 24, \"nhead\": 3,"
+                                " \"features_per_group\": 3, \"num_thinking_rows\": 64, \"encoder_type\": \"linear\", "
+                                "\"encoder_mlp_hidden_dim\": 1024}";
 
 static int check_sizes(const struct model_config *c, struct tabft_failure *f)
 {
@@ -20,7 +29,8 @@ static int check_sizes(const struct model_config *c, struct tabft_failure *f)
         return tabft_fail(f, TABFT_INPUT, "config: emsize %zu is no multiple of nhead %zu", c->width, c->heads);
     if (c->width % 4 != 0) return tabft_fail(f, TABFT_INPUT, "config: emsize %zu is no multiple of 4", c->width);
     if (c->max_classes == 0 && c->buckets == 0)
-        return tabft_fail(f, TABFT_INPUT, "config: neither max_num_classes nor num_buckets is positive; a network has one of them");
+        return tabft_fail(f, TABFT_INPUT,
+                          "config: neither max_num_classes nor num_buckets is positive; a network has one of them");
     return 0;
 }
 
@@ -29,7 +39,8 @@ static int configure(struct model_config *out, const json_t *config, json_t **wh
     int error = 0;
     const char *encoder;
     json_t *all = json_loads(published, 0, NULL);
-    if (all == NULL || (config != NULL && json_object_update(all, (json_t *)config) != 0)) FAIL(f, TABFT_SYSTEM, "no memory for a config");
+    if (all == NULL || (config != NULL && json_object_update(all, (json_t *)config) != 0))
+        FAIL(f, TABFT_SYSTEM, "no memory for a config");
     *out = (struct model_config){0};
     TRY(model_config_size(all, "emsize", 1, WIDTH_MAX, &out->width, f));
     TRY(model_config_size(all, "nlayers", 0, LAYERS_MAX, &out->layers, f));
@@ -39,7 +50,8 @@ static int configure(struct model_config *out, const json_t *config, json_t **wh
     encoder = json_string_value(json_object_get(all, "encoder_type"));
     if (encoder == NULL || (strcmp(encoder, "linear") != 0 && strcmp(encoder, "mlp") != 0))
         FAIL(f, TABFT_INPUT, "config: encoder_type is neither \"linear\" nor \"mlp\"");
-    if (strcmp(encoder, "mlp") == 0) TRY(model_config_size(all, "encoder_mlp_hidden_dim", 1, HIDDEN_MAX, &out->encoder_hidden, f));
+    if (strcmp(encoder, "mlp") == 0)
+        TRY(model_config_size(all, "encoder_mlp_hidden_dim", 1, HIDDEN_MAX, &out->encoder_hidden, f));
     /* TabPFN leaves the one that does not apply at -1 or 0 (regressors) or anything (classifiers). */
     if (json_integer_value(json_object_get(all, "max_num_classes")) > 0)
         TRY(model_config_size(all, "max_num_classes", 1, CLASSES_MAX, &out->max_classes, f));
@@ -67,8 +79,24 @@ fail:
     return error;
 }
 
-/* The parameters of a block, in numbers from its first. q, k and v lie next to each other, so that one product makes them. */
-enum { ROW_Q, ROW_K, ROW_V, ROW_OUT, COLUMN_Q, COLUMN_K, COLUMN_V, COLUMN_OUT, NORM_ROW, NORM_COLUMN, NORM_MLP, MLP_IN, MLP_OUT, BLOCK_PARAMETERS };
+/* The parameters of a block, in numbers from its first. q, k and v lie next to each other, so that one product makes
+ * them. */
+enum {
+    ROW_Q,
+    ROW_K,
+    ROW_V,
+    ROW_OUT,
+    COLUMN_Q,
+    COLUMN_K,
+    COLUMN_V,
+    COLUMN_OUT,
+    NORM_ROW,
+    NORM_COLUMN,
+    NORM_MLP,
+    MLP_IN,
+    MLP_OUT,
+    BLOCK_PARAMETERS
+};
 
 static int declare_block(struct model *m, size_t block, struct tabft_failure *f)
 {
@@ -90,7 +118,8 @@ static int declare(struct model *m, struct tabft_failure *f)
     int error = 0;
     const struct model_config *c = &m->config;
     const size_t e = c->width, in = 2 * c->group_features, outputs = c->max_classes > 0 ? c->max_classes : c->buckets;
-    for (size_t b = 0; b < c->layers; b++) TRY(declare_block(m, b, f)); /* first: block b begins at parameter b * BLOCK_PARAMETERS */
+    for (size_t b = 0; b < c->layers; b++)
+        TRY(declare_block(m, b, f)); /* first: block b begins at parameter b * BLOCK_PARAMETERS */
     if (c->encoder_hidden == 0) {
         TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, in, f, "feature_group_embedder.weight"));
     } else {
@@ -124,7 +153,9 @@ static int named(const struct model *m, struct tape *t, const char *name)
 {
     for (size_t i = 0; i < m->n_parameters; i++) {
         const struct model_parameter *p = &m->parameters[i];
-        if (strcmp(p->name, name) == 0) return p->rank == 1 ? tape_parameter(t, p->offset, 1, p->shape[0]) : tape_parameter(t, p->offset, p->shape[0], p->shape[1]);
+        if (strcmp(p->name, name) == 0)
+            return p->rank == 1 ? tape_parameter(t, p->offset, 1, p->shape[0])
+                                : tape_parameter(t, p->offset, p->shape[0], p->shape[1]);
     }
     return TAPE_NONE;
 }
@@ -139,8 +170,18 @@ static int between_features(const struct model *m, struct tape *t, size_t block,
     const size_t e = m->config.width, h = m->config.heads, c = n->columns;
     int qkv = tape_linear(t, x, n->rows * c, block_weight(m, t, block, ROW_Q, 3), TAPE_NONE, TAPE_NONE);
     struct op_attention a = {
-        .sequences = n->rows, .n_context = c, .n_query = 0, .heads = h, .width = e / h, .context_kv_heads = h, .query_kv_heads = h,
-        .q = {c * 3 * e, 3 * e, 0}, .k = {c * 3 * e, 3 * e, e}, .v = {c * 3 * e, 3 * e, 2 * e}, .o = {c * e, e, 0}, .statistics = {c * 2 * h, 2 * h, 0},
+        .sequences = n->rows,
+        .n_context = c,
+        .n_query = 0,
+        .heads = h,
+        .width = e / h,
+        .context_kv_heads = h,
+        .query_kv_heads = h,
+        .q = {c * 3 * e, 3 * e, 0},
+        .k = {c * 3 * e, 3 * e, e},
+        .v = {c * 3 * e, 3 * e, 2 * e},
+        .o = {c * e, e, 0},
+        .statistics = {c * 2 * h, 2 * h, 0},
     };
     int o = tape_attention(t, &a, qkv, qkv, qkv);
     tape_cheap(t, o); /* short sequences: nearly free beside the products around it */
@@ -155,8 +196,18 @@ static int between_cells(const struct model *m, struct tape *t, size_t block, co
     int kv = tape_linear(t, x, n->n_context * c, block_weight(m, t, block, COLUMN_K, 2), TAPE_NONE, TAPE_NONE);
     int q = tape_linear(t, x, n->rows * c, block_weight(m, t, block, COLUMN_Q, 1), TAPE_NONE, TAPE_NONE);
     struct op_attention a = {
-        .sequences = c, .n_context = n->n_context, .n_query = n->rows - n->n_context, .heads = h, .width = e / h, .context_kv_heads = h, .query_kv_heads = 1,
-        .q = {e, c * e, 0}, .k = {2 * e, c * 2 * e, 0}, .v = {2 * e, c * 2 * e, e}, .o = {e, c * e, 0}, .statistics = {2 * h, c * 2 * h, 0},
+        .sequences = c,
+        .n_context = n->n_context,
+        .n_query = n->rows - n->n_context,
+        .heads = h,
+        .width = e / h,
+        .context_kv_heads = h,
+        .query_kv_heads = 1,
+        .q = {e, c * e, 0},
+        .k = {2 * e, c * 2 * e, 0},
+        .v = {2 * e, c * 2 * e, e},
+        .o = {e, c * e, 0},
+        .statistics = {2 * h, c * 2 * h, 0},
     };
     int o = tape_attention(t, &a, q, kv, kv);
     int y = tape_linear(t, o, n->rows * c, block_weight(m, t, block, COLUMN_OUT, 1), TAPE_NONE, x);
@@ -174,9 +225,11 @@ static int each_alone(const struct model *m, struct tape *t, size_t block, const
 
 static int embed_features(const struct model *m, struct tape *t, int feature, size_t rows)
 {
-    if (m->config.encoder_hidden == 0) return tape_linear(t, feature, rows, named(m, t, "feature_group_embedder.weight"), TAPE_NONE, TAPE_NONE);
+    if (m->config.encoder_hidden == 0)
+        return tape_linear(t, feature, rows, named(m, t, "feature_group_embedder.weight"), TAPE_NONE, TAPE_NONE);
     int hidden = tape_linear(t, feature, rows, named(m, t, "feature_group_embedder.0.weight"), TAPE_NONE, TAPE_NONE);
-    return tape_linear(t, tape_gelu(t, hidden), rows, named(m, t, "feature_group_embedder.2.weight"), TAPE_NONE, TAPE_NONE);
+    return tape_linear(t, tape_gelu(t, hidden), rows, named(m, t, "feature_group_embedder.2.weight"), TAPE_NONE,
+                       TAPE_NONE);
 }
 
 static void record(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
@@ -190,7 +243,8 @@ static void record(const struct model *m, const struct model_call_shape *s, stru
     int feature = embed_features(m, t, io->feature, rows * s->n_groups);
     int column = tape_linear(t, io->column, s->n_groups, named(m, t, "feature_positional_embedding_embeddings.weight"),
                              named(m, t, "feature_positional_embedding_embeddings.bias"), TAPE_NONE);
-    int target = tape_linear(t, io->target, rows, named(m, t, "target_embedder.weight"), named(m, t, "target_embedder.bias"), TAPE_NONE);
+    int target = tape_linear(t, io->target, rows, named(m, t, "target_embedder.weight"),
+                             named(m, t, "target_embedder.bias"), TAPE_NONE);
     int x = tape_assemble(t, feature, column, target, named(m, t, "add_thinking_rows.row_token_values_TE"));
     for (size_t b = 0; b < c->layers; b++) {
         tape_segment(t);
@@ -202,9 +256,12 @@ static void record(const struct model *m, const struct model_call_shape *s, stru
         tape_cheap(t, x);
     }
     tape_segment_end(t);
-    int answer = tape_select(t, x, n.n_context * n.columns + n.columns - 1, n.columns, s->n_query); /* the target column of query rows */
-    int hidden = tape_linear(t, answer, s->n_query, named(m, t, "output_projection.0.weight"), named(m, t, "output_projection.0.bias"), TAPE_NONE);
-    io->logits = tape_linear(t, tape_gelu(t, hidden), s->n_query, named(m, t, "output_projection.2.weight"), named(m, t, "output_projection.2.bias"), TAPE_NONE);
+    int answer = tape_select(t, x, n.n_context * n.columns + n.columns - 1, n.columns,
+                             s->n_query); /* the target column of query rows */
+    int hidden = tape_linear(t, answer, s->n_query, named(m, t, "output_projection.0.weight"),
+                             named(m, t, "output_projection.0.bias"), TAPE_NONE);
+    io->logits = tape_linear(t, tape_gelu(t, hidden), s->n_query, named(m, t, "output_projection.2.weight"),
+                             named(m, t, "output_projection.2.bias"), TAPE_NONE);
     io->labels = io->permutation = io->loss = TAPE_NONE;
     if (s->n_classes == 0) return;
     io->labels = tape_input(t, s->n_query, 1);

@@ -1,4 +1,5 @@
-/* Lays buffers with known lifetimes into one block: largest first, each at the lowest place that is free for its time. */
+/* Lays buffers with known lifetimes into one block: largest first, each at the lowest place that is free for its
+ * time. */
 #define TABFT_TENSOR_ROOM
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* The operations that networks are made of, as a table that a backend fills (cpu/ now). An operation is a record of sizes; a
- * call adds pointers into the backend's memory. Nothing here calls back to the host while a pass runs, and nothing
- * allocates: a call's scratch memory is sized beforehand from its record.
- * All tensors are float32 and row-major, [rows][width]; sizes are in elements unless a name says bytes. */
+/* The operations that networks are made of, as a table that a backend fills (cpu/ now). An operation is a record of
+ * sizes; a call adds pointers into the backend's memory. Nothing here calls back to the host while a pass runs, and
+ * nothing allocates: a call's scratch memory is sized beforehand from its record. All tensors are float32 and
+ * row-major, [rows][width]; sizes are in elements unless a name says bytes. */
 #ifndef TABFT_TENSOR_OPS_H
 #define TABFT_TENSOR_OPS_H
 
@@ -24,19 +24,20 @@ enum op_kind {
 
 enum { OP_INPUTS_MAX = 4, OP_OUTPUTS_MAX = 2 };
 
-/* in: x [rows][in_width] (the first `rows` rows of its tensor), w [out_width][in_width], bias [out_width] or none, residual
- * [rows][out_width] or none. out: y. */
+/* in: x [rows][in_width] (the first `rows` rows of its tensor), w [out_width][in_width], bias [out_width] or none,
+ * residual [rows][out_width] or none. out: y. */
 struct op_linear {
     size_t rows, in_width, out_width;
 };
 
-/* `sequences` sequences of n_context + n_query tokens, `heads` heads of `width`. Every token attends to the context tokens of its
- * sequence alone, so query tokens do not see each other. Query head h of a context token uses key-value head
- * h / (heads / context_kv_heads); of a query token h / (heads / query_kv_heads): grouped key-value heads, and 1 = multi-query.
- * Token t of sequence s begins at element s * sequence_stride + t * token_stride of its tensor, head h `width` elements further
- * each; *_column is where head 0 of a row of the tensor begins. Rows and columns are thus attended over without a transpose.
- * in: q, k, v (k and v have max(context_kv_heads, query_kv_heads) heads and no query tokens). out: o, strides as q's but
- * its own token width heads * width; statistics [tokens][heads][2]: the row's maximum and 1 / sum that backward starts from. */
+/* `sequences` sequences of n_context + n_query tokens, `heads` heads of `width`. Every token attends to the context
+ * tokens of its sequence alone, so query tokens do not see each other. Query head h of a context token uses key-value
+ * head h / (heads / context_kv_heads); of a query token h / (heads / query_kv_heads): grouped key-value heads, and 1
+ * = multi-query. Token t of sequence s begins at element s * sequence_stride + t * token_stride of its tensor, head h
+ * `width` elements further each; *_column is where head 0 of a row of the tensor begins. Rows and columns are thus
+ * attended over without a transpose. in: q, k, v (k and v have max(context_kv_heads, query_kv_heads) heads and no
+ * query tokens). out: o, strides as q's but its own token width heads * width; statistics [tokens][heads][2]: the
+ * row's maximum and 1 / sum that backward starts from. */
 struct op_attention_stride {
     size_t sequence, token, column;
 };
@@ -56,8 +57,9 @@ struct op_gelu {
     size_t rows, width;
 };
 
-/* out: [(n_thinking + n_rows)][n_groups + 1][width]. in: feature [n_rows][n_groups][width], column [n_groups][width] (added to the
- * feature tokens of its group), target [n_rows][width] (the last column), thinking [n_thinking][width] (the first rows, the same in each column). */
+/* out: [(n_thinking + n_rows)][n_groups + 1][width]. in: feature [n_rows][n_groups][width], column [n_groups][width]
+ * (added to the feature tokens of its group), target [n_rows][width] (the last column), thinking [n_thinking][width]
+ * (the first rows, the same in each column). */
 struct op_assemble {
     size_t n_thinking, n_rows, n_groups, width;
 };
@@ -67,8 +69,9 @@ struct op_select {
     size_t first, step, rows, width;
 };
 
-/* in: logits [rows][width], labels int32 [rows], permutation int32 [n_classes]. With z'[c] = z[permutation[c]] the loss
- * is scale * mean over rows of -log softmax(z')[label]. out: loss, one double in two floats (its sum is taken in float64). */
+/* in: logits [rows][width], labels int32 [rows], permutation int32 [n_classes]. With z'[c] = z[permutation[c]] the
+ * loss is scale * mean over rows of -log softmax(z')[label]. out: loss, one double in two floats (its sum is taken in
+ * float64). */
 struct op_cross_entropy {
     size_t rows, width, n_classes;
     double scale;
@@ -87,10 +90,11 @@ struct op {
     };
 };
 
-/* One call. `in`, `out`: what the operation reads and writes (NULL where it has no such input). Backward also gets d_out[0], the
- * gradient of out[0], and writes d_in[i] where it is not NULL: adds to it where add[i], else overwrites. Where the record of an
- * operation says that rows of an input's tensor are not read, backward leaves their gradient alone. d_in[i] may be
- * d_out[0] itself for OP_RMS_NORM and OP_GELU; a residual's d_in is NULL when it is d_out[0] already. */
+/* One call. `in`, `out`: what the operation reads and writes (NULL where it has no such input). Backward also gets
+ * d_out[0], the gradient of out[0], and writes d_in[i] where it is not NULL: adds to it where add[i], else
+ * overwrites. Where the record of an operation says that rows of an input's tensor are not read, backward leaves
+ * their gradient alone. d_in[i] may be d_out[0] itself for OP_RMS_NORM and OP_GELU; a residual's d_in is NULL when it
+ * is d_out[0] already. */
 struct op_call {
     const struct op *op;
     const void *in[OP_INPUTS_MAX];
@@ -102,14 +106,14 @@ struct op_call {
 };
 
 struct tensor_kernels {
-    size_t (*forward_scratch)(const void *state, const struct op *op);  /* bytes; monotone in every size of the record */
+    size_t (*forward_scratch)(const void *state, const struct op *op); /* bytes; monotone in every size of the record */
     size_t (*backward_scratch)(const void *state, const struct op *op);
     void (*forward)(void *state, const struct op_call *call);
     void (*backward)(void *state, const struct op_call *call);
 };
 
-/* A backend. memory_new gives 64-byte aligned memory that calls may point into; errors of calls surface in `finish`, which
- * waits for all calls before it. Calls run in order. Not thread safe: one backend, one user. */
+/* A backend. memory_new gives 64-byte aligned memory that calls may point into; errors of calls surface in `finish`,
+ * which waits for all calls before it. Calls run in order. Not thread safe: one backend, one user. */
 struct tensor_backend {
     const char *name; /* "cpu" */
     const char *isa;  /* what runs, for reports */

@@ -14,12 +14,12 @@ struct maker {
     const struct tensor_backend *backend;
     struct tape_plan *p;
     struct tabft_failure *f;
-    int *instance;  /* [n_values] its buffer now, -1 */
-    int *gradient;  /* [n_values] its gradient's buffer, -1 */
-    long *epoch;    /* [n_values] the bout of computing again that made the instance; 0 the forward pass */
-    bool *kept;     /* [n_values] by the policy, from forward to backward */
-    bool *usable;   /* [n_values] the instance may serve backward */
-    long now;       /* the current bout */
+    int *instance; /* [n_values] its buffer now, -1 */
+    int *gradient; /* [n_values] its gradient's buffer, -1 */
+    long *epoch;   /* [n_values] the bout of computing again that made the instance; 0 the forward pass */
+    bool *kept;    /* [n_values] by the policy, from forward to backward */
+    bool *usable;  /* [n_values] the instance may serve backward */
+    long now;      /* the current bout */
 };
 
 static int new_buffer(struct maker *m, size_t bytes, bool scratch, int *out)
@@ -31,7 +31,8 @@ static int new_buffer(struct maker *m, size_t bytes, bool scratch, int *out)
         if (error < 0) return error;
         p->buffers_room = room;
     }
-    if (bytes > SIZE_MAX - 64) return tabft_fail(m->f, TABFT_SYSTEM, "a tensor of %zu bytes does not fit this machine", bytes);
+    if (bytes > SIZE_MAX - 64)
+        return tabft_fail(m->f, TABFT_SYSTEM, "a tensor of %zu bytes does not fit this machine", bytes);
     bytes = (bytes + 63) / 64 * 64;
     p->buffers[p->n_buffers] = (struct tape_buffer){.bytes = bytes, .first = -1, .last = -1, .scratch = scratch};
     *out = (int)p->n_buffers++;
@@ -49,8 +50,8 @@ static int new_step(struct maker *m, const struct tape_step *step)
     }
     long at = (long)p->n_steps;
     p->steps[p->n_steps++] = *step;
-    const int touched[] = {step->in[0], step->in[1], step->in[2], step->in[3], step->out[0], step->out[1], step->d_out,
-                           step->d_in[0], step->d_in[1], step->d_in[2], step->d_in[3], step->scratch};
+    const int touched[] = {step->in[0], step->in[1],   step->in[2],   step->in[3],   step->out[0],  step->out[1],
+                           step->d_out, step->d_in[0], step->d_in[1], step->d_in[2], step->d_in[3], step->scratch};
     for (size_t i = 0; i < sizeof touched / sizeof *touched; i++) {
         if (touched[i] < 0) continue;
         struct tape_buffer *b = &p->buffers[touched[i]];
@@ -60,7 +61,8 @@ static int new_step(struct maker *m, const struct tape_step *step)
     return 0;
 }
 
-static const struct tape_step empty_step = {.in = {-1, -1, -1, -1}, .out = {-1, -1}, .d_out = -1, .d_in = {-1, -1, -1, -1}, .scratch = -1};
+static const struct tape_step empty_step = {
+    .in = {-1, -1, -1, -1}, .out = {-1, -1}, .d_out = -1, .d_in = {-1, -1, -1, -1}, .scratch = -1};
 
 static int scratch_for(struct maker *m, const struct op *op, bool backward, int *out)
 {
@@ -145,7 +147,8 @@ static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, 
     step->wants[i] = true;
     step->add[i] = true;
     if (m->t->values[value].origin == TAPE_PARAMETER) return 0;
-    for (int j = 0; j < i; j++) /* attention over one tensor that holds q, k and v: disjoint columns, each written once */
+    for (int j = 0; j < i;
+         j++) /* attention over one tensor that holds q, k and v: disjoint columns, each written once */
         if (n->in[j] == value && step->d_in[j] >= 0) {
             step->d_in[i] = step->d_in[j];
             step->add[i] = step->add[j];
@@ -264,8 +267,8 @@ fail:
     return error;
 }
 
-int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend, struct tape_options options,
-                   struct tape_sizes *sizes, struct tabft_failure *f)
+int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend,
+                   struct tape_options options, struct tape_sizes *sizes, struct tabft_failure *f)
 {
     int error = 0;
     struct maker m = {.t = t, .backend = backend, .f = f};

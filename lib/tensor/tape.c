@@ -37,7 +37,9 @@ static int new_value(struct tape *t, struct tape_value value)
     size_t count;
     if (t->failure.code != 0) return 0;
     if (!size_mul(value.rows, value.width, &count) || count > SIZE_MAX / sizeof(float)) {
-        (void)tabft_fail(&t->failure, TABFT_SYSTEM, "a tensor of %zu x %zu numbers does not fit this machine; use fewer rows", value.rows, value.width);
+        (void)tabft_fail(&t->failure, TABFT_SYSTEM,
+                         "a tensor of %zu x %zu numbers does not fit this machine; use fewer rows", value.rows,
+                         value.width);
         return 0;
     }
     if (!make_room(t, &t->values, t->n_values, &t->values_room, sizeof *t->values)) return 0;
@@ -60,11 +62,18 @@ int tape_input(struct tape *t, size_t rows, size_t width)
 
 int tape_parameter(struct tape *t, size_t offset, size_t rows, size_t width)
 {
-    return new_value(t, (struct tape_value){.origin = TAPE_PARAMETER, .rows = rows, .width = width, .offset = offset, .node = -1, .has_gradient = true});
+    return new_value(t, (struct tape_value){.origin = TAPE_PARAMETER,
+                                            .rows = rows,
+                                            .width = width,
+                                            .offset = offset,
+                                            .node = -1,
+                                            .has_gradient = true});
 }
 
-/* Records one operation with up to four inputs; its first output is [rows][width], its second, if any, [rows2][width2]. */
-static int record(struct tape *t, struct op op, const int in[OP_INPUTS_MAX], size_t rows, size_t width, size_t rows2, size_t width2)
+/* Records one operation with up to four inputs; its first output is [rows][width], its second, if any,
+ * [rows2][width2]. */
+static int record(struct tape *t, struct op op, const int in[OP_INPUTS_MAX], size_t rows, size_t width, size_t rows2,
+                  size_t width2)
 {
     if (t->failure.code != 0) return 0;
     struct tape_node node = {.op = op, .segment = t->segment, .out = {TAPE_NONE, TAPE_NONE}};
@@ -74,7 +83,8 @@ static int record(struct tape *t, struct op op, const int in[OP_INPUTS_MAX], siz
         if (in[i] != TAPE_NONE) has_gradient |= t->values[in[i]].has_gradient;
     }
     if (!make_room(t, &t->nodes, t->n_nodes, &t->nodes_room, sizeof *t->nodes)) return 0;
-    struct tape_value value = {.origin = TAPE_COMPUTED, .rows = rows, .width = width, .node = (int)t->n_nodes, .has_gradient = has_gradient};
+    struct tape_value value = {
+        .origin = TAPE_COMPUTED, .rows = rows, .width = width, .node = (int)t->n_nodes, .has_gradient = has_gradient};
     node.out[0] = new_value(t, value);
     if (width2 != 0) {
         value.rows = rows2;
@@ -129,7 +139,8 @@ int tape_assemble(struct tape *t, int feature, int column, int target, int think
     if (t->failure.code != 0) return 0;
     const struct tape_value *v = t->values;
     struct op_assemble a = {v[thinking].rows, v[target].rows, v[column].rows, v[thinking].width};
-    assert(v[feature].rows == a.n_rows * a.n_groups && v[feature].width == a.width && v[target].width == a.width && v[column].width == a.width);
+    assert(v[feature].rows == a.n_rows * a.n_groups && v[feature].width == a.width && v[target].width == a.width &&
+           v[column].width == a.width);
     size_t rows;
     if (!size_mul(a.n_thinking + a.n_rows, a.n_groups + 1, &rows)) rows = SIZE_MAX;
     struct op op = {.kind = OP_ASSEMBLE, .assemble = a};

@@ -1,9 +1,9 @@
-/* The tape: a network records its operations once per shape; from the record follow the backward pass, what is computed a second
- * time instead of kept, and where every tensor lies in one block of memory, before that block exists. Nothing here computes.
- *
- * A recording function returns the number of the tensor that it makes. What goes wrong while recording (memory, a size that does
- * not fit in size_t) is kept and told by tape_plan_open, so that networks read as formulas. Sizes that do not match are errors
- * of the program and asserted. Not thread safe. */
+/* The tape: a network records its operations once per shape; from the record follow the backward pass, what is
+ * computed a second time instead of kept, and where every tensor lies in one block of memory, before that block
+ * exists. Nothing here computes.
+ * A recording function returns the number of the tensor that it makes. What goes wrong while recording (memory, a
+ * size that does not fit in size_t) is kept and told by tape_plan_open, so that networks read as formulas. Sizes that
+ * do not match are errors of the program and asserted. Not thread safe. */
 #ifndef TABFT_TENSOR_TAPE_H
 #define TABFT_TENSOR_TAPE_H
 
@@ -19,8 +19,8 @@ struct tape;
 int tape_open(struct tape **out, struct tabft_failure *f) TABFT_MUST_CHECK;
 void tape_close(struct tape *t);
 
-/* Tensors from outside: data of a call [rows][width] (4 bytes an element; no gradient), and `rows` x `width` parameters from
- * `offset` of the flat vector. */
+/* Tensors from outside: data of a call [rows][width] (4 bytes an element; no gradient), and `rows` x `width`
+ * parameters from `offset` of the flat vector. */
 int tape_input(struct tape *t, size_t rows, size_t width);
 int tape_parameter(struct tape *t, size_t offset, size_t rows, size_t width);
 
@@ -34,11 +34,13 @@ int tape_assemble(struct tape *t, int feature, int column, int target, int think
 int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows);
 int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, double scale);
 
-/* What follows belongs to a new segment: with recomputation by segment only what crosses a border is kept, the rest of a segment
- * is computed again when backward reaches it. Before the first call and after tape_segment_end all is kept. */
+/* What follows belongs to a new segment: with recomputation by segment only what crosses a border is kept, the rest
+ * of a segment is computed again when backward reaches it. Before the first call and after tape_segment_end all is
+ * kept. */
 void tape_segment(struct tape *t);
 void tape_segment_end(struct tape *t);
-/* `value`, with what its operation made beside it, is cheap: never kept for backward but computed again from its operation's inputs. */
+/* `value`, with what its operation made beside it, is cheap: never kept for backward but computed again from its
+ * operation's inputs. */
 void tape_cheap(struct tape *t, int value);
 
 size_t tape_rows(const struct tape *t, int value);
@@ -46,8 +48,8 @@ size_t tape_width(const struct tape *t, int value);
 
 /* ---- the plan ---- */
 struct tape_options {
-    bool backward;   /* from `last`, a loss; else forward to `last`, whose value can be read after the run */
-    bool recompute;  /* by segment */
+    bool backward;  /* from `last`, a loss; else forward to `last`, whose value can be read after the run */
+    bool recompute; /* by segment */
     int last;
 };
 struct tape_sizes {
@@ -56,11 +58,11 @@ struct tape_sizes {
     size_t scratch;     /* total - activations */
 };
 
-/* Orders the work of a recorded tape and lays out its memory for `backend`. The plan stays good for every tape that records the
- * same operations with no tensor larger. Errors: TABFT_SYSTEM. */
+/* Orders the work of a recorded tape and lays out its memory for `backend`. The plan stays good for every tape that
+ * records the same operations with no tensor larger. Errors: TABFT_SYSTEM. */
 struct tape_plan;
-int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend, struct tape_options options,
-                   struct tape_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
+int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend,
+                   struct tape_options options, struct tape_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
 void tape_plan_close(struct tape_plan *p);
 
 /* Where input `value` lies in `memory` (of the plan's total bytes): filled by the caller before tape_run. */
@@ -68,8 +70,8 @@ void *tape_plan_input(const struct tape_plan *p, void *memory, int value);
 /* Where the plan's `last` lies after tape_run: [rows][width], or the loss as one double. */
 const void *tape_plan_last(const struct tape_plan *p, const void *memory);
 
-/* Runs a plan on a tape it is good for (asserted). `values`: the flat parameters; `gradient`: as many, zeroed here and then summed
- * up (NULL without backward). Waits for the end. Errors: the backend's. */
+/* Runs a plan on a tape it is good for (asserted). `values`: the flat parameters; `gradient`: as many, zeroed here
+ * and then summed up (NULL without backward). Waits for the end. Errors: the backend's. */
 int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
              const float *values, float *gradient, size_t n_parameters, struct tabft_failure *f) TABFT_MUST_CHECK;
 

@@ -12,17 +12,17 @@ enum tape_origin { TAPE_INPUT, TAPE_PARAMETER, TAPE_COMPUTED };
 struct tape_value {
     enum tape_origin origin;
     size_t rows, width;
-    size_t offset;   /* TAPE_PARAMETER: in the flat vector */
-    int node;        /* TAPE_COMPUTED: who makes it */
+    size_t offset; /* TAPE_PARAMETER: in the flat vector */
+    int node;      /* TAPE_COMPUTED: who makes it */
     bool cheap;
     bool has_gradient; /* a parameter is behind it */
 };
 
 struct tape_node {
     struct op op;
-    int in[OP_INPUTS_MAX];   /* values, TAPE_NONE */
+    int in[OP_INPUTS_MAX]; /* values, TAPE_NONE */
     int out[OP_OUTPUTS_MAX];
-    int segment;             /* -1: kept whole */
+    int segment; /* -1: kept whole */
 };
 
 struct tape {
@@ -38,13 +38,14 @@ size_t tape_value_bytes(const struct tape *t, int value);
 
 enum step_kind { STEP_FORWARD, STEP_BACKWARD, STEP_ZERO };
 
-/* One call in order. Buffers are numbers into the plan's list, -1 where there is none; a parameter's tensors have none. */
+/* One call in order. Buffers are numbers into the plan's list, -1 where there is none; a parameter's tensors have
+ * none. */
 struct tape_step {
     enum step_kind kind;
-    int node;              /* STEP_ZERO: the value instead */
+    int node; /* STEP_ZERO: the value instead */
     int in[OP_INPUTS_MAX];
     int out[OP_OUTPUTS_MAX];
-    int d_out;             /* STEP_ZERO: the buffer */
+    int d_out; /* STEP_ZERO: the buffer */
     int d_in[OP_INPUTS_MAX];
     bool wants[OP_INPUTS_MAX], add[OP_INPUTS_MAX];
     int scratch;

@@ -72,8 +72,10 @@ int tape_run(const struct tape_plan *p, const struct tape *t, const struct tenso
         }
         struct op_call call = call_of(&r, s);
         const struct tensor_kernels *k = &backend->kernels[call.op->kind];
-        if (s->kind == STEP_FORWARD) k->forward(backend->state, &call);
-        else k->backward(backend->state, &call);
+        if (s->kind == STEP_FORWARD)
+            k->forward(backend->state, &call);
+        else
+            k->backward(backend->state, &call);
     }
     return backend->finish(backend->state, f);
 }

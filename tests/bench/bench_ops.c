@@ -1,8 +1,9 @@
-/* How fast the network's operations run beside the machine's own matrix product, and a whole step of the published size.
+/* How fast the network's operations run beside the machine's own matrix product, and a whole step of the published
+ * size.
  *   bench_ops ops [THREADS]           every operation, forward and backward
  *   bench_ops step MODE [THREADS]     one step of the parity run: MODE none or block (recomputation)
- * Machines are shared: each line measures the product again, right beside the operation. "of sgemm" compares processor time, which
- * others on the machine disturb least; milliseconds and GFLOP/s are by the clock on the wall. */
+ * Machines are shared: each line measures the product again, right beside the operation. "of sgemm" compares
+ * processor time, which others on the machine disturb least; milliseconds and GFLOP/s are by the clock on the wall. */
 #include <cblas.h>
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +59,8 @@ static void sgemm_block(void *context, size_t block, int thread)
     const struct sgemm *s = context;
     (void)block;
     for (int i = 0; i < SGEMM_CALLS; i++)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, SIDE, SIDE, SIDE, 1.0f, s->a, SIDE, s->b, SIDE, 0.0f, s->c + thread * SIDE * SIDE, SIDE);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, SIDE, SIDE, SIDE, 1.0f, s->a, SIDE, s->b, SIDE, 0.0f,
+                    s->c + thread * SIDE * SIDE, SIDE);
 }
 
 /* GFLOP a second of processor time. */
@@ -77,27 +79,36 @@ struct bench {
     struct sgemm sgemm;
 };
 
-/* Runs one operation for about half a second each way and prints a line. flops: of forward; 0: bytes moved are told instead. */
-static void measure(const struct bench *b, const char *name, struct op_call *call, double flops, double backward_flops, double bytes)
+/* Runs one operation for about half a second each way and prints a line. flops: of forward; 0: bytes moved are told
+ * instead. */
+static void measure(const struct bench *b, const char *name, struct op_call *call, double flops, double backward_flops,
+                    double bytes)
 {
     const struct tensor_kernels *k = &b->backend.kernels[call->op->kind];
     for (int backward = 0; backward <= 1; backward++) {
-        size_t scratch = backward ? k->backward_scratch(b->backend.state, call->op) : k->forward_scratch(b->backend.state, call->op);
+        size_t scratch =
+            backward ? k->backward_scratch(b->backend.state, call->op) : k->forward_scratch(b->backend.state, call->op);
         must(memory_new_aligned(&call->scratch, scratch, 1, "a benchmark", &f));
         float *d_out = call->d_out;
         if (!backward) call->d_out = NULL;
         double best = INFINITY, least = INFINITY, sgemm = 0, begin = now();
         for (int i = 0; i < 3 || now() - begin < 0.5; i++) {
             const double beside = measure_sgemm(b->pool, &b->sgemm), start = now(), used = processor();
-            if (backward) k->backward(b->backend.state, call);
-            else k->forward(b->backend.state, call);
+            if (backward)
+                k->backward(b->backend.state, call);
+            else
+                k->forward(b->backend.state, call);
             best = fmin(best, now() - start);
             least = fmin(least, processor() - used);
             sgemm = fmax(sgemm, beside);
         }
         const double done = (backward ? backward_flops : flops) / 1e9;
-        if (flops > 0) printf("%-30s %-8s %8.3f ms  %6.1f GFLOP/s  %5.2f of sgemm (%.1f a core)\n", name, backward ? "backward" : "forward", best * 1e3, done / best, done / least / sgemm, sgemm);
-        else printf("%-30s %-8s %8.3f ms  %6.1f GB/s\n", name, backward ? "backward" : "forward", best * 1e3, bytes / best / 1e9);
+        if (flops > 0)
+            printf("%-30s %-8s %8.3f ms  %6.1f GFLOP/s  %5.2f of sgemm (%.1f a core)\n", name,
+                   backward ? "backward" : "forward", best * 1e3, done / best, done / least / sgemm, sgemm);
+        else
+            printf("%-30s %-8s %8.3f ms  %6.1f GB/s\n", name, backward ? "backward" : "forward", best * 1e3,
+                   bytes / best / 1e9);
         (void)fflush(stdout);
         call->d_out = d_out;
         free(call->scratch);
@@ -107,7 +118,8 @@ static void measure(const struct bench *b, const char *name, struct op_call *cal
 static void bench_linear(const struct bench *b, size_t rows, size_t in, size_t out)
 {
     struct op op = {.kind = OP_LINEAR, .linear = {rows, in, out}};
-    float *x = numbers(rows * in), *w = numbers(in * out), *y = numbers(rows * out), *d = numbers(rows * out), *dx = numbers(rows * in), *dw = numbers(in * out);
+    float *x = numbers(rows * in), *w = numbers(in * out), *y = numbers(rows * out), *d = numbers(rows * out),
+          *dx = numbers(rows * in), *dw = numbers(in * out);
     struct op_call call = {.op = &op, .in = {x, w}, .out = {y}, .d_out = d, .d_in = {dx, dw}, .add = {false, true}};
     char name[64];
     (void)snprintf(name, sizeof name, "linear %zu x %zu -> %zu", rows, in, out);
@@ -117,14 +129,17 @@ static void bench_linear(const struct bench *b, size_t rows, size_t in, size_t o
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-static void bench_attention(const struct bench *b, const char *name, const struct op_attention *a, size_t q_width, size_t kv_width)
+static void bench_attention(const struct bench *b, const char *name, const struct op_attention *a, size_t q_width,
+                            size_t kv_width)
 {
     struct op op = {.kind = OP_ATTENTION, .attention = *a};
     const size_t tokens = a->sequences * (a->n_context + a->n_query), e = a->heads * a->width;
-    float *q = numbers(tokens * q_width), *kv = numbers(tokens * kv_width), *o = numbers(tokens * e), *statistics = numbers(tokens * 2 * a->heads);
+    float *q = numbers(tokens * q_width), *kv = numbers(tokens * kv_width), *o = numbers(tokens * e),
+          *statistics = numbers(tokens * 2 * a->heads);
     float *d = numbers(tokens * e), *dq = numbers(tokens * q_width), *dkv = numbers(tokens * kv_width);
     struct op_call call = {.op = &op, .in = {q, kv, kv}, .out = {o, statistics}, .d_out = d, .d_in = {dq, dkv, dkv}};
-    const double pairs = (double)a->sequences * (double)(a->n_context + a->n_query) * (double)a->n_context * (double)a->heads;
+    const double pairs =
+        (double)a->sequences * (double)(a->n_context + a->n_query) * (double)a->n_context * (double)a->heads;
     measure(b, name, &call, 4.0 * pairs * (double)a->width, 10.0 * pairs * (double)a->width, 0);
     float *all[] = {q, kv, o, statistics, d, dq, dkv};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
@@ -132,8 +147,10 @@ static void bench_attention(const struct bench *b, const char *name, const struc
 
 static void bench_pointwise(const struct bench *b, size_t rows, size_t width)
 {
-    float *x = numbers(rows * width * 2), *y = numbers(rows * width * 2), *d = numbers(rows * width * 2), *w = numbers(width), *dw = numbers(width);
-    struct op norm = {.kind = OP_RMS_NORM, .rms_norm = {rows, width, 1e-7f}}, gelu = {.kind = OP_GELU, .gelu = {rows, 2 * width}};
+    float *x = numbers(rows * width * 2), *y = numbers(rows * width * 2), *d = numbers(rows * width * 2),
+          *w = numbers(width), *dw = numbers(width);
+    struct op norm = {.kind = OP_RMS_NORM, .rms_norm = {rows, width, 1e-7f}},
+              gelu = {.kind = OP_GELU, .gelu = {rows, 2 * width}};
     struct op_call call = {.op = &norm, .in = {x, w}, .out = {y}, .d_out = d, .d_in = {d, dw}, .add = {false, true}};
     measure(b, "rms_norm", &call, 0, 0, 8.0 * (double)(rows * width));
     call = (struct op_call){.op = &gelu, .in = {x}, .out = {y}, .d_out = d, .d_in = {d}};
@@ -150,13 +167,30 @@ static void bench_ops(struct bench *b)
     bench_linear(b, rows * columns, e, 3 * e);
     bench_linear(b, rows * columns, e, 2 * e);
     bench_linear(b, rows * columns, 2 * e, e);
-    const struct op_attention between_cells = {
-        .sequences = columns, .n_context = context, .n_query = query, .heads = h, .width = e / h, .context_kv_heads = h, .query_kv_heads = 1,
-        .q = {e, columns * e, 0}, .k = {2 * e, columns * 2 * e, 0}, .v = {2 * e, columns * 2 * e, e}, .o = {e, columns * e, 0}, .statistics = {2 * h, columns * 2 * h, 0}};
+    const struct op_attention between_cells = {.sequences = columns,
+                                               .n_context = context,
+                                               .n_query = query,
+                                               .heads = h,
+                                               .width = e / h,
+                                               .context_kv_heads = h,
+                                               .query_kv_heads = 1,
+                                               .q = {e, columns * e, 0},
+                                               .k = {2 * e, columns * 2 * e, 0},
+                                               .v = {2 * e, columns * 2 * e, e},
+                                               .o = {e, columns * e, 0},
+                                               .statistics = {2 * h, columns * 2 * h, 0}};
     bench_attention(b, "attention over rows 864 + 200", &between_cells, e, 2 * e);
-    const struct op_attention between_features = {
-        .sequences = rows, .n_context = columns, .heads = h, .width = e / h, .context_kv_heads = h, .query_kv_heads = h,
-        .q = {columns * e, e, 0}, .k = {columns * 2 * e, 2 * e, 0}, .v = {columns * 2 * e, 2 * e, e}, .o = {columns * e, e, 0}, .statistics = {columns * 2 * h, 2 * h, 0}};
+    const struct op_attention between_features = {.sequences = rows,
+                                                  .n_context = columns,
+                                                  .heads = h,
+                                                  .width = e / h,
+                                                  .context_kv_heads = h,
+                                                  .query_kv_heads = h,
+                                                  .q = {columns * e, e, 0},
+                                                  .k = {columns * 2 * e, 2 * e, 0},
+                                                  .v = {columns * 2 * e, 2 * e, e},
+                                                  .o = {columns * e, e, 0},
+                                                  .statistics = {columns * 2 * h, 2 * h, 0}};
     bench_attention(b, "attention over 10 features", &between_features, e, 2 * e);
     bench_pointwise(b, rows * columns, e);
 }
@@ -167,7 +201,8 @@ static double network_flops(size_t rows, size_t context, size_t columns, bool re
 {
     const double e = 192, layers = 24, tokens = (double)(rows * columns), kept = (double)(context * columns);
     const double linear = 2.0 * e * e * (tokens * (3 + 1 + 1 + 1 + 4) + kept * 2) * layers;
-    const double attention = 4.0 * e * (double)(rows * context * columns) * layers + 4.0 * e * (double)(rows * columns * columns) * layers;
+    const double attention =
+        4.0 * e * (double)(rows * context * columns) * layers + 4.0 * e * (double)(rows * columns * columns) * layers;
     return linear * (recompute ? 4 : 3) + attention * (recompute ? 4.5 : 3.5);
 }
 
@@ -194,15 +229,18 @@ static void bench_step(struct bench *b, enum model_recompute recompute)
         must(model_gradient(run, model_values(m), &input, &target, &loss, gradient, &f));
         seconds += now() - begin;
         used += processor() - used_before;
-        flops += network_flops(n_context + n_query + 64, n_context + 64, (n_columns[i] + 2) / 3 + 1, recompute == MODEL_RECOMPUTE_BLOCK);
+        flops += network_flops(n_context + n_query + 64, n_context + 64, (n_columns[i] + 2) / 3 + 1,
+                               recompute == MODEL_RECOMPUTE_BLOCK);
         sgemm += measure_sgemm(b->pool, &b->sgemm);
     }
     sgemm /= (double)n_estimators + 1;
     struct rusage usage;
     (void)getrusage(RUSAGE_SELF, &usage);
-    printf("step of 4 estimators, recompute %-6s %6.2f s (%.2f of processors)  %6.1f GFLOP/s  %5.2f of sgemm (%.1f a core)  planned %.1f MB (scratch %.1f), peak of this process %.1f MB\n",
-           recompute == MODEL_RECOMPUTE_BLOCK ? "block" : "none", seconds, used, flops / seconds / 1e9, flops / used / 1e9 / sgemm, sgemm,
-           (double)plan.total / 1e6, (double)plan.scratch / 1e6, (double)usage.ru_maxrss * 1024 / 1e6);
+    printf("step of 4 estimators, recompute %-6s %6.2f s (%.2f of processors)  %6.1f GFLOP/s  %5.2f of sgemm (%.1f a "
+           "core)  planned %.1f MB (scratch %.1f), peak of this process %.1f MB\n",
+           recompute == MODEL_RECOMPUTE_BLOCK ? "block" : "none", seconds, used, flops / seconds / 1e9,
+           flops / used / 1e9 / sgemm, sgemm, (double)plan.total / 1e6, (double)plan.scratch / 1e6,
+           (double)usage.ru_maxrss * 1024 / 1e6);
     model_run_close(run);
     model_close(m);
     free(gradient);
@@ -213,9 +251,11 @@ static void bench_step(struct bench *b, enum model_recompute recompute)
 
 int main(int argc, char **argv)
 {
-    const bool step = argc >= 3 && strcmp(argv[1], "step") == 0 && (strcmp(argv[2], "none") == 0 || strcmp(argv[2], "block") == 0);
+    const bool step =
+        argc >= 3 && strcmp(argv[1], "step") == 0 && (strcmp(argv[2], "none") == 0 || strcmp(argv[2], "block") == 0);
     if (!step && !(argc >= 2 && strcmp(argv[1], "ops") == 0)) {
-        (void)fprintf(stderr, "bench_ops: what to measure is not said; use bench_ops ops [THREADS] or bench_ops step none|block [THREADS]\n");
+        (void)fprintf(stderr, "bench_ops: what to measure is not said; use bench_ops ops [THREADS] or bench_ops step "
+                              "none|block [THREADS]\n");
         return 2;
     }
     const int at = step ? 3 : 2, n_threads = argc > at ? atoi(argv[at]) : threads_default_count();
@@ -225,8 +265,10 @@ int main(int argc, char **argv)
     must(cpu_backend_open(&b.backend, b.pool, &f));
     b.sgemm = (struct sgemm){numbers(SIDE * SIDE), numbers(SIDE * SIDE), numbers((size_t)n_threads * SIDE * SIDE)};
     printf("%d threads, %s\n", n_threads, b.backend.isa);
-    if (step) bench_step(&b, strcmp(argv[2], "block") == 0 ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE);
-    else bench_ops(&b);
+    if (step)
+        bench_step(&b, strcmp(argv[2], "block") == 0 ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE);
+    else
+        bench_ops(&b);
     free(b.sgemm.a);
     free(b.sgemm.b);
     free(b.sgemm.c);

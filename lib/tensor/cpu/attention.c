@@ -1,6 +1,7 @@
-/* Attention in memory that grows with rows, not rows x rows: blocks of keys pass by, and each row keeps its maximum, its sum and
- * its output so far (forward); backward makes the scores of a block again. A row's forward bits depend on its own
- * numbers and its context alone. Backward gives one thread all that attends to one key-value head of a sequence. */
+/* Attention in memory that grows with rows, not rows x rows: blocks of keys pass by, and each row keeps its maximum,
+ * its sum and its output so far (forward); backward makes the scores of a block again. A row's forward bits depend on
+ * its own numbers and its context alone. Backward gives one thread all that attends to one key-value head of a
+ * sequence. */
 #define TABFT_TENSOR_ROOM
 #include <math.h>
 #include <string.h>
@@ -8,20 +9,20 @@
 #include "tensor/cpu/cpu_internal.h"
 
 enum {
-    KEYS = 256,       /* keys of a block, forward */
-    ROWS = 24,        /* rows whose scores stay in the nearest cache, forward */
-    CHUNK = 480,      /* rows of a unit of work, forward */
-    KEYS_BACK = 128,  /* keys of a block and rows of a block, backward */
+    KEYS = 256,      /* keys of a block, forward */
+    ROWS = 24,       /* rows whose scores stay in the nearest cache, forward */
+    CHUNK = 480,     /* rows of a unit of work, forward */
+    KEYS_BACK = 128, /* keys of a block and rows of a block, backward */
     ROWS_BACK = 96,
-    PADDING = 16      /* behind each row of scores, so that rows fall into different cache sets */
+    PADDING = 16 /* behind each row of scores, so that rows fall into different cache sets */
 };
 
 struct attention {
     struct cpu *cpu;
     const struct op_call *call;
     const struct op_attention *sizes;
-    size_t padded_width; /* of a head, up to a whole panel */
-    float scale, scale2; /* 1 / sqrt(width), and times log2(e) */
+    size_t padded_width;   /* of a head, up to a whole panel */
+    float scale, scale2;   /* 1 / sqrt(width), and times log2(e) */
     size_t scratch_floats; /* of one thread */
 };
 
@@ -35,7 +36,10 @@ static struct attention attention_of(void *state, const struct op_call *call, si
     return a;
 }
 
-static size_t place(const struct op_attention_stride *s, size_t sequence, size_t token) { return sequence * s->sequence + token * s->token + s->column; }
+static size_t place(const struct op_attention_stride *s, size_t sequence, size_t token)
+{
+    return sequence * s->sequence + token * s->token + s->column;
+}
 
 /* The rows of one kind (context or query) that a query head has, and the key-value head it uses. */
 struct part {
@@ -63,22 +67,41 @@ struct forward_memory {
     float *k, *v, *scores, *factor, *o, *maximum, *sum;
 };
 
-static void forward_rows(const struct attention *a, const struct forward_memory *m, const float *q, size_t rows, size_t first, size_t keys, bool is_first)
+static void forward_rows(const struct attention *a, const struct forward_memory *m, const float *q, size_t rows,
+                         size_t first, size_t keys, bool is_first)
 {
     const struct op_attention *s = a->sizes;
     const struct cpu_kernels *k = a->cpu->k;
     const size_t stride = KEYS + PADDING;
     float *o = m->o + first * a->padded_width;
-    struct product qk = {.m = rows, .n = keys, .k = s->width, .a = q, .a_row = s->q.token, .a_step = 1, .b = m->k, .c = m->scores, .c_row = stride};
+    struct product qk = {.m = rows,
+                         .n = keys,
+                         .k = s->width,
+                         .a = q,
+                         .a_row = s->q.token,
+                         .a_step = 1,
+                         .b = m->k,
+                         .c = m->scores,
+                         .c_row = stride};
     k->product(&qk);
     k->softmax_block(rows, keys, m->scores, stride, a->scale2, m->maximum + first, m->sum + first, m->factor);
     if (!is_first) k->scale_rows(rows, s->width, o, a->padded_width, m->factor);
-    struct product pv = {.m = rows, .n = s->width, .k = keys, .a = m->scores, .a_row = stride, .a_step = 1, .b = m->v, .c = o,
-                         .c_row = a->padded_width, .init = is_first ? NULL : o, .init_row = a->padded_width};
+    struct product pv = {.m = rows,
+                         .n = s->width,
+                         .k = keys,
+                         .a = m->scores,
+                         .a_row = stride,
+                         .a_step = 1,
+                         .b = m->v,
+                         .c = o,
+                         .c_row = a->padded_width,
+                         .init = is_first ? NULL : o,
+                         .init_row = a->padded_width};
     k->product(&pv);
 }
 
-static void forward_finish(const struct attention *a, const struct forward_memory *m, size_t sequence, size_t head, size_t token, size_t rows)
+static void forward_finish(const struct attention *a, const struct forward_memory *m, size_t sequence, size_t head,
+                           size_t token, size_t rows)
 {
     const struct op_attention *s = a->sizes;
     for (size_t i = 0; i < rows; i++) {
@@ -100,7 +123,8 @@ static void forward_unit(void *context, size_t unit, int thread)
     const size_t chunk = unit % chunks, head = unit / chunks % s->heads, sequence = unit / chunks / s->heads;
     const bool query = chunk >= context_chunks;
     const struct part part = part_of(s, query, head);
-    const size_t begin = (query ? chunk - context_chunks : chunk) * CHUNK, rows = smaller(CHUNK, part.rows - begin), token = part.first + begin;
+    const size_t begin = (query ? chunk - context_chunks : chunk) * CHUNK, rows = smaller(CHUNK, part.rows - begin),
+                 token = part.first + begin;
     const size_t block = round_up(smaller(KEYS, s->n_context), k->nr);
     struct forward_memory m = {.k = (float *)a->call->scratch + (size_t)thread * a->scratch_floats};
     m.v = m.k + block * s->width;
@@ -115,8 +139,12 @@ static void forward_unit(void *context, size_t unit, int thread)
     }
     for (size_t j = 0; j < s->n_context; j += KEYS) {
         const size_t keys = smaller(KEYS, s->n_context - j);
-        k->pack_columns(s->width, keys, (const float *)a->call->in[1] + place(&s->k, sequence, j) + part.kv_head * s->width, s->k.token, 1.0f, m.k);
-        k->pack_rows(keys, s->width, (const float *)a->call->in[2] + place(&s->v, sequence, j) + part.kv_head * s->width, s->v.token, 1.0f, m.v);
+        k->pack_columns(s->width, keys,
+                        (const float *)a->call->in[1] + place(&s->k, sequence, j) + part.kv_head * s->width, s->k.token,
+                        1.0f, m.k);
+        k->pack_rows(keys, s->width,
+                     (const float *)a->call->in[2] + place(&s->v, sequence, j) + part.kv_head * s->width, s->v.token,
+                     1.0f, m.v);
         for (size_t i = 0; i < rows; i += ROWS) {
             const float *q = (const float *)a->call->in[0] + place(&s->q, sequence, token + i) + head * s->width;
             forward_rows(a, &m, q, smaller(ROWS, rows - i), i, keys, j == 0);
@@ -129,7 +157,8 @@ static void attention_forward(void *state, const struct op_call *call)
 {
     const struct op_attention *s = &call->op->attention;
     struct attention a = attention_of(state, call, forward_floats(state, s));
-    threads_run(a.cpu->pool, s->sequences * s->heads * (chunks_of(s->n_context) + chunks_of(s->n_query)), forward_unit, &a);
+    threads_run(a.cpu->pool, s->sequences * s->heads * (chunks_of(s->n_context) + chunks_of(s->n_query)), forward_unit,
+                &a);
 }
 
 static size_t forward_scratch(const void *state, const struct op *op)
@@ -140,19 +169,23 @@ static size_t forward_scratch(const void *state, const struct op *op)
 
 /* ---- backward: a unit is one key-value head of one sequence ---- */
 
-/* Of a block of keys: packed for q k^T and dO v^T (columns), scaled for dS k (rows), and the sums of their gradients. Of a block of
- * rows: dO / sum plain and packed, q scaled and packed, the scores and their slopes. */
+/* Of a block of keys: packed for q k^T and dO v^T (columns), scaled for dS k (rows), and the sums of their gradients.
+ * Of a block of rows: dO / sum plain and packed, q scaled and packed, the scores and their slopes. */
 struct backward_memory {
     float *k_columns, *v_columns, *k_rows, *dk, *dv;
     float *d, *d_rows, *q_rows, *scores, *slopes, *maximum, *mean;
 };
 
-static size_t backward_layout(const struct cpu *cpu, const struct op_attention *s, float *base, struct backward_memory *m)
+static size_t backward_layout(const struct cpu *cpu, const struct op_attention *s, float *base,
+                              struct backward_memory *m)
 {
-    const size_t nr = cpu->k->nr, keys = round_up(KEYS_BACK, nr), width = round_up(s->width, nr), stride = KEYS_BACK + PADDING;
-    float **const pieces[] = {&m->k_columns, &m->v_columns, &m->k_rows, &m->dk, &m->dv, &m->d, &m->d_rows, &m->q_rows, &m->scores, &m->slopes, &m->maximum, &m->mean};
-    const size_t floats[] = {keys * s->width, keys * s->width, KEYS_BACK * width, KEYS_BACK * width, KEYS_BACK * width, ROWS_BACK * width,
-                             ROWS_BACK * width, ROWS_BACK * width, ROWS_BACK * stride, ROWS_BACK * stride, ROWS_BACK, ROWS_BACK};
+    const size_t nr = cpu->k->nr, keys = round_up(KEYS_BACK, nr), width = round_up(s->width, nr),
+                 stride = KEYS_BACK + PADDING;
+    float **const pieces[] = {&m->k_columns, &m->v_columns, &m->k_rows, &m->dk,     &m->dv,      &m->d,
+                              &m->d_rows,    &m->q_rows,    &m->scores, &m->slopes, &m->maximum, &m->mean};
+    const size_t floats[] = {keys * s->width,    keys * s->width,    KEYS_BACK * width, KEYS_BACK * width,
+                             KEYS_BACK * width,  ROWS_BACK * width,  ROWS_BACK * width, ROWS_BACK * width,
+                             ROWS_BACK * stride, ROWS_BACK * stride, ROWS_BACK,         ROWS_BACK};
     size_t at = 0;
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
         if (base != NULL) *pieces[i] = base + at;
@@ -162,55 +195,107 @@ static size_t backward_layout(const struct cpu *cpu, const struct op_attention *
 }
 
 /* Prepares a block of rows from `token` on: see struct backward_memory. */
-static void backward_load(const struct attention *a, const struct backward_memory *m, size_t sequence, size_t head, size_t token, size_t rows)
+static void backward_load(const struct attention *a, const struct backward_memory *m, size_t sequence, size_t head,
+                          size_t token, size_t rows)
 {
     const struct op_attention *s = a->sizes;
     const struct cpu_kernels *k = a->cpu->k;
     for (size_t i = 0; i < rows; i++) {
-        const float *statistics = (const float *)a->call->out[1] + place(&s->statistics, sequence, token + i) + head * 2;
+        const float *statistics =
+            (const float *)a->call->out[1] + place(&s->statistics, sequence, token + i) + head * 2;
         const size_t at = place(&s->o, sequence, token + i) + head * s->width;
         m->maximum[i] = statistics[0];
-        m->mean[i] = k->scale_dot(s->width, a->call->d_out + at, statistics[1], (const float *)a->call->out[0] + at, m->d + i * a->padded_width);
+        m->mean[i] = k->scale_dot(s->width, a->call->d_out + at, statistics[1], (const float *)a->call->out[0] + at,
+                                  m->d + i * a->padded_width);
     }
     k->pack_rows(rows, s->width, m->d, a->padded_width, 1.0f, m->d_rows);
-    k->pack_rows(rows, s->width, (const float *)a->call->in[0] + place(&s->q, sequence, token) + head * s->width, s->q.token, a->scale, m->q_rows);
+    k->pack_rows(rows, s->width, (const float *)a->call->in[0] + place(&s->q, sequence, token) + head * s->width,
+                 s->q.token, a->scale, m->q_rows);
 }
 
 /* One block of rows against the block of keys at hand. */
-static void backward_rows(const struct attention *a, const struct backward_memory *m, size_t sequence, size_t head, size_t token, size_t rows,
-                          size_t keys, bool first_keys, bool first_rows)
+static void backward_rows(const struct attention *a, const struct backward_memory *m, size_t sequence, size_t head,
+                          size_t token, size_t rows, size_t keys, bool first_keys, bool first_rows)
 {
     const struct op_attention *s = a->sizes;
     const struct cpu_kernels *k = a->cpu->k;
     const size_t stride = KEYS_BACK + PADDING, width = s->width, padded = a->padded_width;
     const size_t q_at = place(&s->q, sequence, token) + head * width;
     backward_load(a, m, sequence, head, token, rows);
-    k->product(&(struct product){.m = rows, .n = keys, .k = width, .a = (const float *)a->call->in[0] + q_at, .a_row = s->q.token, .a_step = 1,
-                                 .b = m->k_columns, .c = m->scores, .c_row = stride});
-    k->product(&(struct product){.m = rows, .n = keys, .k = width, .a = m->d, .a_row = padded, .a_step = 1, .b = m->v_columns, .c = m->slopes, .c_row = stride});
+    k->product(&(struct product){.m = rows,
+                                 .n = keys,
+                                 .k = width,
+                                 .a = (const float *)a->call->in[0] + q_at,
+                                 .a_row = s->q.token,
+                                 .a_step = 1,
+                                 .b = m->k_columns,
+                                 .c = m->scores,
+                                 .c_row = stride});
+    k->product(&(struct product){.m = rows,
+                                 .n = keys,
+                                 .k = width,
+                                 .a = m->d,
+                                 .a_row = padded,
+                                 .a_step = 1,
+                                 .b = m->v_columns,
+                                 .c = m->slopes,
+                                 .c_row = stride});
     k->softmax_slopes(rows, keys, m->scores, m->slopes, stride, a->scale2, m->maximum, m->mean);
-    k->product(&(struct product){.m = keys, .n = width, .k = rows, .a = m->scores, .a_row = 1, .a_step = stride, .b = m->d_rows, .c = m->dv,
-                                 .c_row = padded, .init = first_rows ? NULL : m->dv, .init_row = padded});
-    k->product(&(struct product){.m = keys, .n = width, .k = rows, .a = m->slopes, .a_row = 1, .a_step = stride, .b = m->q_rows, .c = m->dk,
-                                 .c_row = padded, .init = first_rows ? NULL : m->dk, .init_row = padded});
+    k->product(&(struct product){.m = keys,
+                                 .n = width,
+                                 .k = rows,
+                                 .a = m->scores,
+                                 .a_row = 1,
+                                 .a_step = stride,
+                                 .b = m->d_rows,
+                                 .c = m->dv,
+                                 .c_row = padded,
+                                 .init = first_rows ? NULL : m->dv,
+                                 .init_row = padded});
+    k->product(&(struct product){.m = keys,
+                                 .n = width,
+                                 .k = rows,
+                                 .a = m->slopes,
+                                 .a_row = 1,
+                                 .a_step = stride,
+                                 .b = m->q_rows,
+                                 .c = m->dk,
+                                 .c_row = padded,
+                                 .init = first_rows ? NULL : m->dk,
+                                 .init_row = padded});
     float *dq = a->call->d_in[0] + q_at;
     const float *init = first_keys && !a->call->add[0] ? NULL : dq;
-    k->product(&(struct product){.m = rows, .n = width, .k = keys, .a = m->slopes, .a_row = stride, .a_step = 1, .b = m->k_rows, .c = dq,
-                                 .c_row = s->q.token, .init = init, .init_row = s->q.token});
+    k->product(&(struct product){.m = rows,
+                                 .n = width,
+                                 .k = keys,
+                                 .a = m->slopes,
+                                 .a_row = stride,
+                                 .a_step = 1,
+                                 .b = m->k_rows,
+                                 .c = dq,
+                                 .c_row = s->q.token,
+                                 .init = init,
+                                 .init_row = s->q.token});
 }
 
-static void store_keys(const struct attention *a, const float *sum, size_t rows, const struct op_attention_stride *stride, size_t sequence, size_t token,
-                       size_t column, bool add, float *to)
+static void store_keys(const struct attention *a, const float *sum, size_t rows,
+                       const struct op_attention_stride *stride, size_t sequence, size_t token, size_t column, bool add,
+                       float *to)
 {
     const size_t width = a->sizes->width;
     for (size_t i = 0; i < rows; i++) {
         float *row = to + place(stride, sequence, token + i) + column;
-        if (add) a->cpu->k->add(width, sum + i * a->padded_width, row);
-        else memcpy(row, sum + i * a->padded_width, width * sizeof *row);
+        if (add)
+            a->cpu->k->add(width, sum + i * a->padded_width, row);
+        else
+            memcpy(row, sum + i * a->padded_width, width * sizeof *row);
     }
 }
 
-static size_t kv_heads(const struct op_attention *s) { return s->context_kv_heads > s->query_kv_heads ? s->context_kv_heads : s->query_kv_heads; }
+static size_t kv_heads(const struct op_attention *s)
+{
+    return s->context_kv_heads > s->query_kv_heads ? s->context_kv_heads : s->query_kv_heads;
+}
 
 static void backward_unit(void *context, size_t unit, int thread)
 {
@@ -233,7 +318,8 @@ static void backward_unit(void *context, size_t unit, int thread)
             const struct part part = part_of(s, h >= s->heads, head);
             if (part.kv_head != kv_head) continue;
             for (size_t i = 0; i < part.rows; i += ROWS_BACK) {
-                backward_rows(a, &m, sequence, head, part.first + i, smaller(ROWS_BACK, part.rows - i), keys, j == 0, first_rows);
+                backward_rows(a, &m, sequence, head, part.first + i, smaller(ROWS_BACK, part.rows - i), keys, j == 0,
+                              first_rows);
                 first_rows = false;
             }
         }

@@ -41,7 +41,10 @@ static int kernels_in_use(const struct cpu_kernels **out, struct tabft_failure *
     if (pinned != NULL && *pinned == '\0') pinned = NULL;
     *out = choose(pinned, &known);
     if (*out != NULL) return 0;
-    if (!known) return tabft_fail(f, TABFT_USE, "TABFT_ISA=%.40s: there is no such instruction set here; use avx512, avx2 or baseline", pinned);
+    if (!known)
+        return tabft_fail(f, TABFT_USE,
+                          "TABFT_ISA=%.40s: there is no such instruction set here; use avx512, avx2 or baseline",
+                          pinned);
     return tabft_fail(f, TABFT_USE, "TABFT_ISA=%s: this processor has it not; use avx2 or baseline", pinned);
 }
 

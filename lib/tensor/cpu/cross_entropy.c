@@ -29,7 +29,8 @@ static void cross_entropy_forward(void *state, const struct op_call *call)
     const int32_t *label = call->in[1], *permutation = call->in[2];
     double loss = 0;
     (void)state;
-    for (size_t i = 0; i < s->rows; i++, z += s->width) loss += log_sum(z, permutation, s->n_classes) - z[permutation[label[i]]];
+    for (size_t i = 0; i < s->rows; i++, z += s->width)
+        loss += log_sum(z, permutation, s->n_classes) - z[permutation[label[i]]];
     loss *= s->scale / (double)s->rows;
     memcpy(call->out[0], &loss, sizeof loss);
 }

@@ -1,5 +1,5 @@
-/* The kernels for one instruction set. A file sets SIMD_WIDTH, TILE_ROWS and KERNELS (the name of the table), allows the
- * compiler the instructions, and includes this. What a kernel does is said in cpu_internal.h. */
+/* The kernels for one instruction set. A file sets SIMD_WIDTH, TILE_ROWS and KERNELS (the name of the table), allows
+ * the compiler the instructions, and includes this. What a kernel does is said in cpu_internal.h. */
 #define TABFT_TENSOR_ROOM
 #include <math.h>
 #include <stdbool.h>
@@ -12,8 +12,10 @@ enum { TILE_VECS = 2, TILE_COLUMNS = TILE_VECS * SIMD_WIDTH };
 
 /* ---- matrix products ---- */
 
-/* One tile of up to TILE_ROWS rows and one panel; `rows` and `unit_step` (a_step == 1, else a_row == 1) are constants after inlining. */
-INLINE void tile(const size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b, float *c, const float *init, size_t columns)
+/* One tile of up to TILE_ROWS rows and one panel; `rows` and `unit_step` (a_step == 1, else a_row == 1) are constants
+ * after inlining. */
+INLINE void tile(const size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b,
+                 float *c, const float *init, size_t columns)
 {
     vec sum[TILE_ROWS][TILE_VECS] = {0};
     const size_t a_row = p->a_row, a_step = p->a_step, k = p->k;
@@ -47,16 +49,16 @@ INLINE void tile(const size_t rows, const bool unit_step, const struct product *
         float whole[TILE_COLUMNS];
         v_store(whole, sum[i][0]);
         v_store(whole + SIMD_WIDTH, sum[i][1]);
-        for (size_t j = 0; j < columns; j++) c[i * p->c_row + j] = init == NULL ? whole[j] : whole[j] + init[i * p->init_row + j];
+        for (size_t j = 0; j < columns; j++)
+            c[i * p->c_row + j] = init == NULL ? whole[j] : whole[j] + init[i * p->init_row + j];
     }
 }
 
-#define TILE_CASE(rows)                                                                                                \
-    case rows:                                                                                                         \
-        tile(rows, unit_step, p, a, b, c, init, columns);                                                              \
-        break;
+#define TILE_CASE(rows) \
+    case rows: tile(rows, unit_step, p, a, b, c, init, columns); break;
 
-INLINE void tile_of(size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b, float *c, const float *init, size_t columns)
+INLINE void tile_of(size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b,
+                    float *c, const float *init, size_t columns)
 {
     switch (rows) {
         TILE_CASE(1)
@@ -85,7 +87,8 @@ INLINE void product_of(const bool unit_step, const struct product *p)
         const float *a = p->a + i * p->a_row;
         for (size_t j = 0; j < p->n; j += TILE_COLUMNS) {
             const float *init = p->init == NULL ? NULL : p->init + i * p->init_row + j;
-            tile_of(rows, unit_step, p, a, p->b + j * p->k, p->c + i * p->c_row + j, init, smaller(TILE_COLUMNS, p->n - j));
+            tile_of(rows, unit_step, p, a, p->b + j * p->k, p->c + i * p->c_row + j, init,
+                    smaller(TILE_COLUMNS, p->n - j));
         }
     }
 }
@@ -95,8 +98,10 @@ static void product_columns(const struct product *p) { product_of(false, p); }
 
 static void product(const struct product *p)
 {
-    if (p->a_step == 1) product_rows(p);
-    else product_columns(p);
+    if (p->a_step == 1)
+        product_rows(p);
+    else
+        product_columns(p);
 }
 
 static void pack_rows(size_t k, size_t n, const float *source, size_t stride, float scale, float *panels)
@@ -132,7 +137,8 @@ static void pack_columns(size_t k, size_t n, const float *source, size_t stride,
 
 /* ---- attention ---- */
 
-static void softmax_block(size_t rows, size_t columns, float *scores, size_t stride, float scale2, float *maximum, float *sum, float *factor)
+static void softmax_block(size_t rows, size_t columns, float *scores, size_t stride, float scale2, float *maximum,
+                          float *sum, float *factor)
 {
     const size_t room = round_up(columns, SUM_LANES);
     for (size_t i = 0; i < rows; i++) {
@@ -162,7 +168,8 @@ static void softmax_block(size_t rows, size_t columns, float *scores, size_t str
     }
 }
 
-static void softmax_slopes(size_t rows, size_t columns, float *scores, float *slopes, size_t stride, float scale2, const float *maximum, const float *mean)
+static void softmax_slopes(size_t rows, size_t columns, float *scores, float *slopes, size_t stride, float scale2,
+                           const float *maximum, const float *mean)
 {
     const size_t room = round_up(columns, SUM_LANES);
     for (size_t i = 0; i < rows; i++) {
@@ -304,13 +311,15 @@ static void rms_norm(size_t rows, size_t width, float epsilon, const float *x, c
     }
 }
 
-static void rms_norm_backward(size_t rows, size_t width, float epsilon, const float *x, const float *w, const float *dy, float *dx, bool add_to, float *dw)
+static void rms_norm_backward(size_t rows, size_t width, float epsilon, const float *x, const float *w, const float *dy,
+                              float *dx, bool add_to, float *dw)
 {
     for (size_t i = 0; i < rows; i++, x += width, dy += width, dx += width) {
         const float r = inverse_rms(width, epsilon, x);
         struct lanes total = {0};
         for (size_t j = 0; j < width; j += SUM_LANES) {
-            struct lanes a = lanes_load(x + j, width - j), b = lanes_load(w + j, width - j), d = lanes_load(dy + j, width - j);
+            struct lanes a = lanes_load(x + j, width - j), b = lanes_load(w + j, width - j),
+                         d = lanes_load(dy + j, width - j);
             struct lanes g = lanes_load(dw + j, width - j);
             for (int l = 0; l < SUM_VECS; l++) {
                 total.v[l] = v_fma(a.v[l] * b.v[l], d.v[l], total.v[l]);
@@ -320,7 +329,8 @@ static void rms_norm_backward(size_t rows, size_t width, float epsilon, const fl
         }
         const float back = lanes_sum(&total) / (float)width * r * r * r;
         for (size_t j = 0; j < width; j += SUM_LANES) {
-            struct lanes a = lanes_load(x + j, width - j), b = lanes_load(w + j, width - j), d = lanes_load(dy + j, width - j), old = {0};
+            struct lanes a = lanes_load(x + j, width - j), b = lanes_load(w + j, width - j),
+                         d = lanes_load(dy + j, width - j), old = {0};
             if (add_to) old = lanes_load(dx + j, width - j);
             for (int l = 0; l < SUM_VECS; l++) a.v[l] = old.v[l] + (b.v[l] * d.v[l] * r - a.v[l] * back);
             lanes_store(dx + j, &a, width - j);

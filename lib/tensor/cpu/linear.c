@@ -1,5 +1,5 @@
-/* y = x w^T: w is packed once a call, rows go in blocks. The weight's gradient is a sum over rows: parts of fixed size, each
- * summed by one thread in blocks of ROW_BLOCK, then added up in order. */
+/* y = x w^T: w is packed once a call, rows go in blocks. The weight's gradient is a sum over rows: parts of fixed
+ * size, each summed by one thread in blocks of ROW_BLOCK, then added up in order. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cpu/cpu_internal.h"
 
@@ -9,9 +9,9 @@ struct linear {
     struct cpu *cpu;
     const struct op_call *call;
     struct op_linear sizes;
-    float *panels;   /* w packed for the product at hand */
-    float *partial;  /* [parts][out_width][in_width] then [parts][out_width] */
-    float *blocks;   /* [threads][SUM_ROWS x in_width packed] */
+    float *panels;  /* w packed for the product at hand */
+    float *partial; /* [parts][out_width][in_width] then [parts][out_width] */
+    float *blocks;  /* [threads][SUM_ROWS x in_width packed] */
     struct cpu_split split;
 };
 
@@ -24,7 +24,8 @@ static void pack_weight_block(void *context, size_t panel, int thread)
     const struct linear *l = context;
     const size_t nr = l->cpu->k->nr, in = l->sizes.in_width, first = panel * nr;
     (void)thread;
-    l->cpu->k->pack_columns(in, smaller(nr, l->sizes.out_width - first), (const float *)l->call->in[1] + first * in, in, 1.0f, l->panels + first * in);
+    l->cpu->k->pack_columns(in, smaller(nr, l->sizes.out_width - first), (const float *)l->call->in[1] + first * in, in,
+                            1.0f, l->panels + first * in);
 }
 
 static void forward_block(void *context, size_t block, int thread)
@@ -34,9 +35,15 @@ static void forward_block(void *context, size_t block, int thread)
     const size_t first = block * ROW_BLOCK;
     const float *bias = l->call->in[2], *residual = l->call->in[3];
     (void)thread;
-    struct product p = {.m = smaller(ROW_BLOCK, s->rows - first), .n = s->out_width, .k = s->in_width,
-                        .a = (const float *)l->call->in[0] + first * s->in_width, .a_row = s->in_width, .a_step = 1,
-                        .b = l->panels, .c = (float *)l->call->out[0] + first * s->out_width, .c_row = s->out_width};
+    struct product p = {.m = smaller(ROW_BLOCK, s->rows - first),
+                        .n = s->out_width,
+                        .k = s->in_width,
+                        .a = (const float *)l->call->in[0] + first * s->in_width,
+                        .a_row = s->in_width,
+                        .a_step = 1,
+                        .b = l->panels,
+                        .c = (float *)l->call->out[0] + first * s->out_width,
+                        .c_row = s->out_width};
     if (residual != NULL) {
         p.init = residual + first * s->out_width;
         p.init_row = s->out_width;
@@ -65,9 +72,15 @@ static void input_block(void *context, size_t block, int thread)
     const struct op_linear *s = &l->sizes;
     const size_t first = block * ROW_BLOCK;
     (void)thread;
-    struct product p = {.m = smaller(ROW_BLOCK, s->rows - first), .n = s->in_width, .k = s->out_width,
-                        .a = l->call->d_out + first * s->out_width, .a_row = s->out_width, .a_step = 1,
-                        .b = l->panels, .c = l->call->d_in[0] + first * s->in_width, .c_row = s->in_width,
+    struct product p = {.m = smaller(ROW_BLOCK, s->rows - first),
+                        .n = s->in_width,
+                        .k = s->out_width,
+                        .a = l->call->d_out + first * s->out_width,
+                        .a_row = s->out_width,
+                        .a_step = 1,
+                        .b = l->panels,
+                        .c = l->call->d_in[0] + first * s->in_width,
+                        .c_row = s->in_width,
                         .init_row = s->in_width};
     p.init = l->call->add[0] ? p.c : NULL;
     l->cpu->k->product(&p);
@@ -97,8 +110,17 @@ static void weight_part(void *context, size_t part, int thread)
         const float *d = l->call->d_out + r * out;
         if (l->call->d_in[1] != NULL) {
             l->cpu->k->pack_rows(rows, in, (const float *)l->call->in[0] + r * in, in, 1.0f, panels);
-            struct product p = {.m = out, .n = in, .k = rows, .a = d, .a_row = 1, .a_step = out, .b = panels, .c = sum, .c_row = in,
-                                .init = r == first ? NULL : sum, .init_row = in};
+            struct product p = {.m = out,
+                                .n = in,
+                                .k = rows,
+                                .a = d,
+                                .a_row = 1,
+                                .a_step = out,
+                                .b = panels,
+                                .c = sum,
+                                .c_row = in,
+                                .init = r == first ? NULL : sum,
+                                .init_row = in};
             l->cpu->k->product(&p);
         }
         if (l->call->d_in[2] == NULL) continue;
@@ -127,8 +149,11 @@ static void linear_backward(void *state, const struct op_call *call)
         l.partial = call->scratch;
         l.blocks = l.partial + round_up(partial_floats(s), 16);
         threads_run(l.cpu->pool, l.split.parts, weight_part, &l);
-        if (call->d_in[1] != NULL) cpu_split_sum(l.cpu, l.split.parts, s->out_width * s->in_width, l.partial, call->d_in[1]);
-        if (call->d_in[2] != NULL) cpu_split_sum(l.cpu, l.split.parts, s->out_width, l.partial + l.split.parts * s->out_width * s->in_width, call->d_in[2]);
+        if (call->d_in[1] != NULL)
+            cpu_split_sum(l.cpu, l.split.parts, s->out_width * s->in_width, l.partial, call->d_in[1]);
+        if (call->d_in[2] != NULL)
+            cpu_split_sum(l.cpu, l.split.parts, s->out_width, l.partial + l.split.parts * s->out_width * s->in_width,
+                          call->d_in[2]);
     }
     if (call->d_in[3] != NULL) threads_run(l.cpu->pool, row_blocks(s->rows), residual_block, &l);
 }

@@ -18,8 +18,9 @@ static void norm_block(void *context, size_t block, int thread)
     const struct norm *n = context;
     const size_t first = block * NORM_ROWS, width = n->sizes.width;
     (void)thread;
-    n->cpu->k->rms_norm(smaller(NORM_ROWS, n->sizes.rows - first), width, n->sizes.epsilon, (const float *)n->call->in[0] + first * width,
-                        n->call->in[1], (float *)n->call->out[0] + first * width);
+    n->cpu->k->rms_norm(smaller(NORM_ROWS, n->sizes.rows - first), width, n->sizes.epsilon,
+                        (const float *)n->call->in[0] + first * width, n->call->in[1],
+                        (float *)n->call->out[0] + first * width);
 }
 
 static void norm_forward(void *state, const struct op_call *call)
@@ -36,13 +37,17 @@ static void norm_part(void *context, size_t part, int thread)
     float *dw = (float *)n->call->scratch + part * width;
     (void)thread;
     memset(dw, 0, width * sizeof *dw);
-    n->cpu->k->rms_norm_backward(rows, width, n->sizes.epsilon, (const float *)n->call->in[0] + first * width, n->call->in[1],
-                                 n->call->d_out + first * width, n->call->d_in[0] + first * width, n->call->add[0], dw);
+    n->cpu->k->rms_norm_backward(rows, width, n->sizes.epsilon, (const float *)n->call->in[0] + first * width,
+                                 n->call->in[1], n->call->d_out + first * width, n->call->d_in[0] + first * width,
+                                 n->call->add[0], dw);
 }
 
 static void norm_backward(void *state, const struct op_call *call)
 {
-    struct norm n = {.cpu = state, .call = call, .sizes = call->op->rms_norm, .split = cpu_split_of(call->op->rms_norm.rows)};
+    struct norm n = {.cpu = state,
+                     .call = call,
+                     .sizes = call->op->rms_norm,
+                     .split = cpu_split_of(call->op->rms_norm.rows)};
     threads_run(n.cpu->pool, n.split.parts, norm_part, &n);
     if (call->d_in[1] != NULL) cpu_split_sum(n.cpu, n.split.parts, n.sizes.width, call->scratch, call->d_in[1]);
 }
@@ -67,8 +72,10 @@ static void gelu_block(void *context, size_t block, int thread)
     const size_t first = block * GELU_COUNT, count = smaller(GELU_COUNT, c->op->gelu.rows * c->op->gelu.width - first);
     const float *x = (const float *)c->in[0] + first;
     (void)thread;
-    if (c->d_out == NULL) n->cpu->k->gelu(count, x, (float *)c->out[0] + first);
-    else n->cpu->k->gelu_backward(count, x, c->d_out + first, c->d_in[0] + first, c->add[0]);
+    if (c->d_out == NULL)
+        n->cpu->k->gelu(count, x, (float *)c->out[0] + first);
+    else
+        n->cpu->k->gelu_backward(count, x, c->d_out + first, c->d_in[0] + first, c->add[0]);
 }
 
 static void gelu_run(void *state, const struct op_call *call)

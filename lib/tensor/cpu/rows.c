@@ -26,7 +26,8 @@ static void assemble_row(void *context, size_t row, int thread)
     float *to = (float *)r->call->out[0] + row * (s->n_groups + 1) * e;
     (void)thread;
     if (row < s->n_thinking) {
-        for (size_t c = 0; c <= s->n_groups; c++) memcpy(to + c * e, (const float *)r->call->in[3] + row * e, e * sizeof *to);
+        for (size_t c = 0; c <= s->n_groups; c++)
+            memcpy(to + c * e, (const float *)r->call->in[3] + row * e, e * sizeof *to);
         return;
     }
     const size_t i = row - s->n_thinking;
@@ -37,8 +38,10 @@ static void assemble_row(void *context, size_t row, int thread)
 
 static void put(const float *from, size_t count, bool add, const struct cpu_kernels *k, float *to)
 {
-    if (add) k->add(count, from, to);
-    else memcpy(to, from, count * sizeof *to);
+    if (add)
+        k->add(count, from, to);
+    else
+        memcpy(to, from, count * sizeof *to);
 }
 
 static void assemble_row_backward(void *context, size_t row, int thread)
@@ -61,7 +64,8 @@ static void assemble_row_backward(void *context, size_t row, int thread)
     if (d_in[2] != NULL) put(d + s->n_groups * e, e, r->call->add[2], k, d_in[2] + i * e);
 }
 
-/* The column embeddings' gradient: one block is a group, its sum over rows in parts of the split, each part in order. */
+/* The column embeddings' gradient: one block is a group, its sum over rows in parts of the split, each part in order.
+ */
 static void assemble_group_backward(void *context, size_t group, int thread)
 {
     const struct rows *r = context;
@@ -103,7 +107,8 @@ static void select_forward(void *state, const struct op_call *call)
     const struct op_select *s = &call->op->select;
     (void)state;
     for (size_t i = 0; i < s->rows; i++)
-        memcpy((float *)call->out[0] + i * s->width, (const float *)call->in[0] + (s->first + i * s->step) * s->width, s->width * sizeof(float));
+        memcpy((float *)call->out[0] + i * s->width, (const float *)call->in[0] + (s->first + i * s->step) * s->width,
+               s->width * sizeof(float));
 }
 
 static void select_backward(void *state, const struct op_call *call)
@@ -112,7 +117,8 @@ static void select_backward(void *state, const struct op_call *call)
     const struct cpu *cpu = state;
     if (call->d_in[0] == NULL) return;
     for (size_t i = 0; i < s->rows; i++)
-        put(call->d_out + i * s->width, s->width, call->add[0], cpu->k, call->d_in[0] + (s->first + i * s->step) * s->width);
+        put(call->d_out + i * s->width, s->width, call->add[0], cpu->k,
+            call->d_in[0] + (s->first + i * s->step) * s->width);
 }
 
 const struct tensor_kernels cpu_assemble = {none, assemble_backward_scratch, assemble_forward, assemble_backward};

@@ -1,5 +1,6 @@
-/* One vector type for three instruction sets. Included by kernels_template_internal.h after SIMD_WIDTH is set to 16 (AVX-512), 8 (AVX2 and FMA) or
- * 4 (whatever the compiler makes of it). Arithmetic operators work on the type; the rest is here. */
+/* One vector type for three instruction sets. Included by kernels_template_internal.h after SIMD_WIDTH is set to 16
+ * (AVX-512), 8 (AVX2 and FMA) or 4 (whatever the compiler makes of it). Arithmetic operators work on the type; the
+ * rest is here. */
 #ifndef SIMD_WIDTH
 #error "simd_internal.h is included by the kernel files only"
 #endif
@@ -36,8 +37,8 @@ INLINE vec v_max(vec a, vec b)
 INLINE vec v_select(vec_int mask, vec yes, vec no) { return (vec)(((vec_int)yes & mask) | ((vec_int)no & ~mask)); }
 INLINE vec v_abs(vec a) { return (vec)((vec_int)a & 0x7fffffff); }
 
-/* 2^x to 1.5 units in the last place, x at least -126 (less counts as -126) and at most 127. Adding 1.5 * 2^23 rounds to the
- * nearest whole number, which then stands in the low bits. */
+/* 2^x to 1.5 units in the last place, x at least -126 (less counts as -126) and at most 127. Adding 1.5 * 2^23 rounds
+ * to the nearest whole number, which then stands in the low bits. */
 INLINE vec v_exp2(vec x)
 {
     const float magic = 12582912.0f;

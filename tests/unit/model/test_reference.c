@@ -1,5 +1,5 @@
-/* The network against numbers made with TabPFN 9.2.0 in float64: logits, loss and every gradient; for both ways of recomputing and
- * 1 to 3 threads, which must agree bit for bit. */
+/* The network against numbers made with TabPFN 9.2.0 in float64: logits, loss and every gradient; for both ways of
+ * recomputing and 1 to 3 threads, which must agree bit for bit. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +101,8 @@ static void check_gradients(const struct recorded *r, const struct model *m, con
             }
         }
     }
-    ck_assert_msg(worst <= 1e-5 * largest, "gradient of %s differs by %.2e of the largest, %.2e", where, worst / largest, largest);
+    ck_assert_msg(worst <= 1e-5 * largest, "gradient of %s differs by %.2e of the largest, %.2e", where,
+                  worst / largest, largest);
 }
 
 static void *as_copied(const void *from, size_t bytes)
@@ -113,42 +114,85 @@ static void *as_copied(const void *from, size_t bytes)
 }
 
 START_TEST(vectors_come_out)
-{
-    struct model *m = open_model("reference/v2_6_cls.model.safetensors");
-    struct recorded r = open_recorded();
-    const size_t n = model_parameters(m), n_logits = r.input.shape.n_query * model_outputs(m);
-    float *logits, *gradient, *first_gradient = NULL, *first_logits = NULL;
-    const double right = ckpt_value(ckpt_find(r.c, "loss"), 0);
-    MUST(memory_new(&logits, n_logits, sizeof *logits, "a test", &f));
-    MUST(memory_new(&gradient, n, sizeof *gradient, "a test", &f));
-    for (int threads = 1; threads <= 3; threads++)
-        for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
-            struct threads *pool;
-            struct model_run *run;
-            double loss;
-            MUST(threads_open(&pool, threads, &f));
-            MUST(model_run_open(&run, m, r.input.shape, (enum model_recompute)recompute, true, pool, &f));
-            MUST(model_forward(run, model_values(m), &r.input, logits, &f));
-            MUST(model_gradient(run, model_values(m), &r.input, &r.target, &loss, gradient, &f));
-            check_logits(&r, logits);
-            ck_assert_msg(fabs(loss - right) <= 1e-6, "loss %.9f instead of %.9f", loss, right);
-            check_gradients(&r, m, gradient);
-            if (first_gradient == NULL) {
-                first_gradient = as_copied(gradient, n * sizeof *gradient);
-                first_logits = as_copied(logits, n_logits * sizeof *logits);
+    {
+        struct model *m = open_model("reference/v2_6_cls.model.safetensors");
+        struct recorded r = open_recorded();
+        const size_t n = model_parameters(m), n_logits = r.input.shape.n_query * model_outputs(m);
+        float *logits, *gradient, *first_gradient = NULL, *first_logits = NULL;
+        const double right = ckpt_value(ckpt_find(r.c, "loss"), 0);
+        MUST(memory_new(&logits, n_logits, sizeof *logits, "a test", &f));
+        MUST(memory_new(&gradient, n, sizeof *gradient, "a test", &f));
+        for (int threads = 1; threads <= 3; threads++)
+            for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
+                struct threads *pool;
+                struct model_run *run;
+                double loss;
+                MUST(threads_open(&pool, threads, &f));
+                MUST(model_run_open(&run, m, r.input.shape, (enum model_recompute)recompute, true, pool, &f));
+                MUST(model_forward(run, model_values(m), &r.input, logits, &f));
+                MUST(model_gradient(run, model_values(m), &r.input, &r.target, &loss, gradient, &f));
+                check_logits(&r, logits);
+                ck_assert_msg(fabs(loss - right) <= 1e-6, "loss %.9f instead of %.9f", loss, right);
+                check_gradients(&r, m, gradient);
+                if (first_gradient == NULL) {
+                    first_gradient = as_copied(gradient, n * sizeof *gradient);
+                    first_logits = as_copied(logits, n_logits * sizeof *logits);
+                }
+                ck_assert_mem_eq(first_gradient, gradient, n * sizeof *gradient);
+                ck_assert_mem_eq(first_logits, logits, n_logits * sizeof *logits);
+                model_run_close(run);
+                threads_close(pool);
             }
-            ck_assert_mem_eq(first_gradient, gradient, n * sizeof *gradient);
-            ck_assert_mem_eq(first_logits, logits, n_logits * sizeof *logits);
-            model_run_close(run);
-            threads_close(pool);
-        }
-    free(first_gradient);
-    free(first_logits);
-    free(logits);
-    free(gradient);
-    close_recorded(&r);
-    model_close(m);
-}
+        free(first_gradient);
+        free(first_logits);
+        free(logits);
+        free(gradient);
+        close_recorded(&r);
+        model_close(m);
+    }
 END_TEST
 
-UNIT_MAIN("model/reference", vectors_come_out)
+/* The first step of a recorded fine-tuning run of TabPFN: the sum over its five estimators of a fifth of each loss. */
+START_TEST(first_recorded_step_comes_out)
+    {
+        enum { ESTIMATORS = 5 };
+        struct model *m = open_model("reference/v2_6_cls.model.safetensors");
+        struct ckpt *c;
+        double total = 0;
+        MUST(ckpt_open(&c, unit_data("reference/finetune_v2_6_cls.vectors.safetensors"), &f));
+        float *gradient;
+        int32_t *query = codes(c, "step0.y_query");
+        MUST(memory_new(&gradient, model_parameters(m), sizeof *gradient, "a test", &f));
+        for (int e = 0; e < ESTIMATORS; e++) {
+            char names[4][64];
+            const char *const parts[] = {"X_context", "X_query", "y_context", "class_permutation"};
+            for (int i = 0; i < 4; i++) (void)snprintf(names[i], sizeof names[i], "step0.est%d.%s", e, parts[i]);
+            const struct ckpt_tensor *context = ckpt_find(c, names[0]), *asked = ckpt_find(c, names[1]);
+            const struct model_shape shape = {context->shape[0], asked->shape[0], context->shape[1]};
+            float *x, *y = floats(c, names[2], NULL);
+            int32_t *permutation = codes(c, names[3]);
+            MUST(memory_new(&x, context->count + asked->count, sizeof *x, "a test", &f));
+            for (size_t i = 0; i < context->count; i++) x[i] = (float)ckpt_value(context, i);
+            for (size_t i = 0; i < asked->count; i++) x[context->count + i] = (float)ckpt_value(asked, i);
+            const struct model_input input = {shape, x, y};
+            const struct model_target target = {query, permutation, 2, 1.0 / ESTIMATORS};
+            struct model_run *run;
+            double loss;
+            MUST(model_run_open(&run, m, shape, MODEL_RECOMPUTE_BLOCK, true, NULL, &f));
+            MUST(model_gradient(run, model_values(m), &input, &target, &loss, gradient, &f));
+            total += loss;
+            model_run_close(run);
+            free(x);
+            free(y);
+            free(permutation);
+        }
+        const double right = ckpt_value(ckpt_find(c, "step0.loss"), 0);
+        ck_assert_msg(fabs(total - right) <= 1e-6, "loss %.9f instead of %.9f", total, right);
+        free(gradient);
+        free(query);
+        ckpt_close(c);
+        model_close(m);
+    }
+END_TEST
+
+UNIT_MAIN("model/reference", vectors_come_out, first_recorded_step_comes_out)

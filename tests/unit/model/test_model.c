@@ -1,0 +1,338 @@
+/* Opening, drawing and writing networks, what they refuse, and what a run promises about memory and shapes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "ckpt/ckpt.h"
+#include "model/model.h"
+#include "unit.h"
+
+static struct tabft_failure f;
+static const char small[] =
+    "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2, \"features_per_group\": 3, \"num_thinking_rows\": 4}";
+
+static void *room(size_t n, size_t size)
+{
+    void *x;
+    MUST(memory_new(&x, n, size, "a test", &f));
+    return x;
+}
+
+static struct model *draw_model(const char *config, uint64_t seed)
+{
+    struct model *m;
+    MUST(model_init(&m, "tabpfn_v2_6", config, seed, &f));
+    return m;
+}
+
+/* ---- opening and writing ---- */
+
+START_TEST(published_size_is_the_default)
+    {
+        struct model *m = draw_model(NULL, 1), *again = draw_model(NULL, 1), *other = draw_model(NULL, 2);
+        ck_assert_uint_eq(model_parameters(m), 10732042);
+        ck_assert_uint_eq(model_outputs(m), 10);
+        ck_assert_int_eq(model_task(m), MODEL_CLASSIFICATION);
+        ck_assert_mem_eq(model_values(m), model_values(again), model_parameters(m) * sizeof(float));
+        ck_assert(memcmp(model_values(m), model_values(other), model_parameters(m) * sizeof(float)) != 0);
+        model_close(m);
+        model_close(again);
+        model_close(other);
+    }
+END_TEST
+
+static struct model *open_at(const char *path)
+{
+    struct ckpt *c;
+    struct model *m;
+    MUST(ckpt_open(&c, path, &f));
+    MUST(model_open(&m, c, &f));
+    ckpt_close(c);
+    return m;
+}
+
+/* Written and read again: the same names, shapes, numbers and metadata. */
+static void check_round_trip(const char *from)
+{
+    char path[] = "test_model.XXXXXX";
+    struct ckpt *a, *b;
+    struct model *m = open_at(from);
+    ck_assert(mkdtemp(path) != NULL);
+    char file[64];
+    (void)snprintf(file, sizeof file, "%s/m.safetensors", path);
+    MUST(model_write(m, model_values(m), file, false, &f));
+    MUST(ckpt_open(&a, from, &f));
+    MUST(ckpt_open(&b, file, &f));
+    ck_assert_uint_eq(ckpt_count(a), ckpt_count(b));
+    for (size_t i = 0; i < ckpt_count(a); i++) {
+        const struct ckpt_tensor *x = ckpt_at(a, i), *y = ckpt_at(b, i);
+        ck_assert_str_eq(x->name, y->name);
+        ck_assert_int_eq(x->rank, y->rank);
+        ck_assert_mem_eq(x->data, y->data, x->count * sizeof(float));
+    }
+    ck_assert_uint_eq(ckpt_metadata_count(a), ckpt_metadata_count(b));
+    for (size_t i = 0; i < ckpt_metadata_count(a); i++) {
+        const char *key, *value;
+        ckpt_metadata_at(a, i, &key, &value);
+        ck_assert_str_eq(ckpt_metadata(b, key), value);
+    }
+    ckpt_close(a);
+    ckpt_close(b);
+    model_close(m);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(path), 0);
+}
+
+START_TEST(written_models_come_back)
+    {
+        check_round_trip(unit_data("reference/v2_6_cls.model.safetensors"));
+        check_round_trip(unit_data("reference/v2_6_reg.model.safetensors"));
+    }
+END_TEST
+
+/* A copy of a good file with one thing changed must be refused, by name. */
+enum change { DROP, RESHAPE, RENAME, RETYPE, CONFIG, ARCHITECTURE, NO_CONFIG };
+static void check_refusal(enum change change, const char *replacement, const char *message)
+{
+    char folder[] = "test_model.XXXXXX", file[64];
+    struct ckpt *c;
+    struct model *m;
+    MUST(ckpt_open(&c, unit_data("reference/v2_6_cls.model.safetensors"), &f));
+    size_t n = ckpt_count(c), at = n / 2, n_metadata = 2;
+    struct ckpt_tensor *tensors = room(n, sizeof *tensors);
+    const char *metadata[2][2] = {{"architecture_name", ckpt_metadata(c, "architecture_name")},
+                                  {"config", ckpt_metadata(c, "config")}};
+    for (size_t i = 0; i < n; i++) tensors[i] = *ckpt_at(c, i);
+    if (change == DROP) tensors[at] = tensors[--n];
+    if (change == RESHAPE)
+        tensors[at] = (struct ckpt_tensor){.name = tensors[at].name,
+                                           .dtype = CKPT_F32,
+                                           .rank = 1,
+                                           .shape = {tensors[at].count},
+                                           .count = tensors[at].count,
+                                           .data = tensors[at].data};
+    if (change == RENAME) tensors[at].name = replacement;
+    if (change == RETYPE) tensors[at].dtype = CKPT_I32;
+    if (change == CONFIG) metadata[1][1] = replacement;
+    if (change == ARCHITECTURE) metadata[0][1] = replacement;
+    if (change == NO_CONFIG) n_metadata = 1;
+    ck_assert(mkdtemp(folder) != NULL);
+    (void)snprintf(file, sizeof file, "%s/bad.safetensors", folder);
+    MUST(ckpt_write(file, false, tensors, n, (const char *const(*)[2])metadata, n_metadata, &f));
+    struct ckpt *bad;
+    MUST(ckpt_open(&bad, file, &f));
+    MUST_FAIL(model_open(&m, bad, &f), TABFT_INPUT, message);
+    ckpt_close(bad);
+    ckpt_close(c);
+    free(tensors);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+START_TEST(wrong_files_are_refused)
+    {
+        check_refusal(DROP, NULL, "is missing");
+        check_refusal(RESHAPE, NULL, "its shape is not");
+        check_refusal(RENAME, "nonsense", "is missing");
+        check_refusal(RETYPE, NULL, "not floating-point");
+        check_refusal(ARCHITECTURE, "\"tabpfn_v9\"", "tabpfn_v9");
+        check_refusal(ARCHITECTURE, "tabpfn_v2_6", "not JSON");
+        check_refusal(ARCHITECTURE, "3", "not a string");
+        check_refusal(NO_CONFIG, NULL, "no config");
+        check_refusal(CONFIG, "[]", "not an object");
+        check_refusal(CONFIG, "{\"emsize\": 32, \"nhead\": 3}", "no multiple of nhead");
+        check_refusal(CONFIG, "{\"emsize\": -32}", "emsize is -32");
+        check_refusal(CONFIG, "{\"emsize\": \"32\"}", "emsize is not a whole number");
+        check_refusal(CONFIG, "{\"emsize\": 1e300}", "emsize is not a whole number");
+        check_refusal(CONFIG, "{\"max_num_classes\": 0}", "neither max_num_classes nor num_buckets");
+        check_refusal(CONFIG, "{\"encoder_type\": \"cnn\"}", "encoder_type");
+    }
+END_TEST
+
+/* ---- runs ---- */
+
+struct call {
+    float *x, *y;
+    int32_t *labels;
+    struct model_input input;
+    struct model_target target;
+};
+
+static struct call make_call(size_t n_context, size_t n_query, size_t n_columns)
+{
+    const size_t rows = n_context + n_query;
+    struct call c = {.x = room(rows * n_columns, sizeof(float)),
+                     .y = room(n_context, sizeof(float)),
+                     .labels = room(n_query, sizeof(int32_t))};
+    uint32_t state = 9;
+    for (size_t i = 0; i < rows * n_columns; i++) {
+        state = state * 1664525u + 1013904223u;
+        c.x[i] = state % 13 == 0 ? NAN : (float)(state >> 8) / 8388608.0f - 1.0f;
+    }
+    for (size_t i = 0; i < n_context; i++) c.y[i] = (float)(i % 3);
+    for (size_t i = 0; i < n_query; i++) c.labels[i] = (int32_t)(i % 3);
+    c.input = (struct model_input){{n_context, n_query, n_columns}, c.x, c.y};
+    c.target = (struct model_target){c.labels, NULL, 3, 0.5};
+    return c;
+}
+
+static void free_call(struct call *c)
+{
+    free(c->x);
+    free(c->y);
+    free(c->labels);
+}
+
+/* Gradient (and logits behind it) of one call in a run planned for `largest`. */
+static float *gradient_in(const struct model *m, const struct call *c, struct model_shape largest,
+                          enum model_recompute recompute, int n_threads)
+{
+    const size_t n = model_parameters(m), n_logits = c->input.shape.n_query * model_outputs(m);
+    float *out = room(n + n_logits + 1, sizeof *out);
+    struct threads *pool;
+    struct model_run *run;
+    double loss;
+    MUST(threads_open(&pool, n_threads, &f));
+    MUST(model_run_open(&run, m, largest, recompute, true, pool, &f));
+    MUST(model_gradient(run, model_values(m), &c->input, &c->target, &loss, out, &f));
+    MUST(model_forward(run, model_values(m), &c->input, out + n, &f));
+    out[n + n_logits] = (float)loss;
+    model_run_close(run);
+    threads_close(pool);
+    return out;
+}
+
+/* Neither the planned size, nor recomputation, nor threads show in a bit; sizes that cross every block's border. */
+START_TEST(plans_do_not_show)
+    {
+        struct model *m = draw_model(small, 3);
+        float *values = model_values_mutable(m);
+        for (size_t i = 0; i < model_parameters(m); i++)
+            values[i] += 0.01f * sinf((float)i); /* no weight left at zero */
+        struct call c = make_call(301, 67, 10);
+        const size_t n = model_parameters(m) + 67 * model_outputs(m) + 1;
+        const struct model_shape exact = c.input.shape, larger = {500, 90, 17};
+        float *first = gradient_in(m, &c, exact, MODEL_RECOMPUTE_NONE, 1);
+        for (int i = 1; i < 8; i++) {
+            float *next = gradient_in(m, &c, i & 1 ? larger : exact,
+                                      i & 2 ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE, i & 4 ? 3 : 1);
+            ck_assert_mem_eq(first, next, n * sizeof *first);
+            free(next);
+        }
+        free(first);
+        free_call(&c);
+        model_close(m);
+    }
+END_TEST
+
+/* Constant columns are left out, all of them if need be; padding and what lies behind does not show. */
+START_TEST(constant_columns_do_not_count)
+    {
+        struct model *m = draw_model(small, 3);
+        struct call with = make_call(30, 5, 6), without = make_call(30, 5, 4), none = make_call(30, 5, 2);
+        for (size_t i = 0; i < 35; i++) {
+            for (size_t c = 0; c < 4; c++) with.x[i * 6 + c + (c >= 2)] = without.x[i * 4 + c];
+            with.x[i * 6 + 2] = 7;
+            with.x[i * 6 + 5] = -1;
+            none.x[2 * i] = none.x[2 * i + 1] = 3;
+        }
+        float *a = gradient_in(m, &with, with.input.shape, MODEL_RECOMPUTE_NONE, 1),
+              *b = gradient_in(m, &without, without.input.shape, MODEL_RECOMPUTE_NONE, 1);
+        ck_assert_mem_eq(a, b, (model_parameters(m) + 5 * model_outputs(m)) * sizeof *a);
+        free(a);
+        free(b);
+        free(gradient_in(m, &none, none.input.shape, MODEL_RECOMPUTE_BLOCK, 2));
+        free_call(&with);
+        free_call(&without);
+        free_call(&none);
+        model_close(m);
+    }
+END_TEST
+
+static struct model_plan plan_of(const struct model *m, size_t n_context, size_t n_query, size_t n_columns,
+                                 enum model_recompute recompute, bool backward)
+{
+    struct model_plan plan;
+    MUST(model_plan(m, (struct model_shape){n_context, n_query, n_columns}, recompute, backward, 2, &plan, &f));
+    ck_assert_uint_eq(plan.activations + plan.scratch, plan.total);
+    return plan;
+}
+
+/* Twice the rows, at most twice the bytes and a little: nothing of rows x rows is ever stored, forward or backward.
+ * At 100,000 rows such a matrix of one head would alone have 40 GB. */
+START_TEST(memory_grows_with_rows)
+    {
+        struct model *m = draw_model(small, 3);
+        for (int backward = 0; backward <= 1; backward++)
+            for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
+                const struct model_plan one = plan_of(m, 40000, 10000, 6, (enum model_recompute)recompute, backward);
+                const struct model_plan two = plan_of(m, 80000, 20000, 6, (enum model_recompute)recompute, backward);
+                ck_assert_uint_le(two.total, 2 * one.total + (1 << 20));
+                ck_assert_uint_lt(two.total, (size_t)100000 * 100000);
+            }
+        model_close(m);
+    }
+END_TEST
+
+/* The promises at the published size, with what a trainer holds beside the run (six times the weights) and 30 MB for
+ * all else. */
+START_TEST(published_size_fits)
+    {
+        struct model *m = draw_model(NULL, 3);
+        const struct model_plan none = plan_of(m, 800, 200, 26, MODEL_RECOMPUTE_NONE, true),
+                                block = plan_of(m, 800, 200, 26, MODEL_RECOMPUTE_BLOCK, true);
+        ck_assert_uint_eq(none.weights, model_parameters(m) * sizeof(float));
+        ck_assert_uint_lt(none.total + 6 * none.weights + 30000000, 3000000000);
+        ck_assert_uint_lt(block.total + 6 * block.weights + 30000000, 700000000);
+        ck_assert_uint_lt(plan_of(m, 800, 200, 26, MODEL_RECOMPUTE_NONE, false).total, 120000000);
+        model_close(m);
+    }
+END_TEST
+
+START_TEST(wrong_calls_are_refused)
+    {
+        struct model *m = draw_model(small, 3);
+        struct model_run *run, *forward;
+        struct call c = make_call(20, 4, 5);
+        const size_t n = model_parameters(m);
+        float *gradient = room(n, sizeof *gradient), logits[4 * 10];
+        double loss;
+        MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f));
+        MUST(model_run_open(&forward, m, c.input.shape, MODEL_RECOMPUTE_NONE, false, NULL, &f));
+        MUST_FAIL(model_gradient(forward, model_values(m), &c.input, &c.target, &loss, gradient, &f), TABFT_USE,
+                  "without backward");
+        struct call larger = make_call(21, 4, 5);
+        MUST_FAIL(model_forward(run, model_values(m), &larger.input, logits, &f), TABFT_USE, "planned for");
+        c.labels[1] = 3;
+        MUST_FAIL(model_gradient(run, model_values(m), &c.input, &c.target, &loss, gradient, &f), TABFT_INPUT,
+                  "query row 1");
+        c.labels[1] = 0;
+        c.y[2] = 10;
+        MUST_FAIL(model_forward(run, model_values(m), &c.input, logits, &f), TABFT_INPUT, "context row 2");
+        c.y[2] = 1;
+        model_values_mutable(m)[n / 3] = NAN;
+        MUST_FAIL(model_gradient(run, model_values(m), &c.input, &c.target, &loss, gradient, &f), TABFT_INPUT,
+                  "not a finite number");
+        model_run_close(run);
+        model_run_close(forward);
+        MUST_FAIL(model_run_open(&run, m, (struct model_shape){0, 4, 5}, MODEL_RECOMPUTE_NONE, true, NULL, &f),
+                  TABFT_INPUT, "at least one");
+        MUST_FAIL(model_run_open(&run, m, (struct model_shape){SIZE_MAX / 2, 4, 5}, MODEL_RECOMPUTE_NONE, true, NULL,
+                                 &f),
+                  TABFT_SYSTEM, "fewer rows");
+        MUST_FAIL(model_run_open(&run, m, (struct model_shape){(size_t)1 << 31, 4, (size_t)1 << 31},
+                                 MODEL_RECOMPUTE_NONE, true, NULL, &f),
+                  TABFT_SYSTEM, "fewer rows");
+        free_call(&c);
+        free_call(&larger);
+        free(gradient);
+        model_close(m);
+    }
+END_TEST
+
+UNIT_MAIN("model/model", published_size_is_the_default, written_models_come_back, wrong_files_are_refused,
+          plans_do_not_show, constant_columns_do_not_count, memory_grows_with_rows, published_size_fits,
+          wrong_calls_are_refused)

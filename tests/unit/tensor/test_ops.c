@@ -1,0 +1,529 @@
+/* Every operation alone against a plain float64 computation of the same formula: the result, and each gradient
+ * against central differences of it; on every instruction set of this machine, with gradients overwritten and added
+ * to, and with bits that do not depend on the number of threads. Sizes are odd on purpose: they leave remainders in
+ * every blocking. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "tensor/cpu/cpu.h"
+#include "unit.h"
+
+static struct tabft_failure f;
+static const char *const isas[] = {"avx512", "avx2", "baseline"};
+
+/* The same operation in float64; inputs and output as in the record. */
+typedef void reference(const struct op *op, double *const *in, double *out);
+
+struct input {
+    size_t count;
+    bool no_gradient;
+};
+struct trial {
+    struct op op;
+    reference *forward;
+    struct input in[OP_INPUTS_MAX];
+    size_t out, out2; /* floats of the outputs */
+    double tolerance; /* of the largest entry */
+};
+
+static uint32_t random_state;
+static double draw(void)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (double)(random_state >> 8) / 8388608.0 - 1.0;
+}
+
+static void *zeros(size_t n, size_t size)
+{
+    void *x;
+    MUST(memory_new_aligned(&x, n, size, "a test", &f));
+    memset(x, 0, n * size);
+    return x;
+}
+
+/* Input data: float32 numbers, the same in float64. */
+struct data {
+    float *x[OP_INPUTS_MAX];
+    double *wide[OP_INPUTS_MAX];
+    float *d_out;
+};
+
+static struct data make_data(const struct trial *t)
+{
+    struct data d = {0};
+    random_state = 7;
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        if (t->in[i].count == 0) continue;
+        d.x[i] = zeros(t->in[i].count, sizeof(float));
+        d.wide[i] = zeros(t->in[i].count, sizeof(double));
+        for (size_t j = 0; j < t->in[i].count && !t->in[i].no_gradient; j++)
+            d.wide[i][j] = d.x[i][j] = (float)(1.5 * draw());
+    }
+    d.d_out = zeros(t->out, sizeof(float));
+    for (size_t j = 0; j < t->out; j++) d.d_out[j] = (float)draw();
+    return d;
+}
+
+static void free_data(struct data *d)
+{
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        free(d->x[i]);
+        free(d->wide[i]);
+    }
+    free(d->d_out);
+}
+
+/* What a backend makes of it. */
+struct made {
+    float *out, *out2, *d_in[OP_INPUTS_MAX];
+};
+
+static struct made run(const struct trial *t, const struct data *d, int n_threads, float added)
+{
+    struct threads *pool;
+    struct tensor_backend b;
+    struct made made = {.out = zeros(t->out, sizeof(float)), .out2 = zeros(t->out2 + 1, sizeof(float))};
+    struct op_call call = {.op = &t->op, .out = {made.out, made.out2}};
+    MUST(threads_open(&pool, n_threads, &f));
+    MUST(cpu_backend_open(&b, pool, &f));
+    const struct tensor_kernels *k = &b.kernels[t->op.kind];
+    for (int i = 0; i < OP_INPUTS_MAX; i++) call.in[i] = d->x[i];
+    const size_t sizes[] = {k->forward_scratch(b.state, &t->op), k->backward_scratch(b.state, &t->op)};
+    char *scratch = zeros(sizes[0] > sizes[1] ? sizes[0] : sizes[1], 1);
+    memset(scratch, 0xff, sizes[0]); /* not a number: nothing may be read before it is written */
+    call.scratch = scratch;
+    k->forward(b.state, &call);
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        if (t->in[i].count == 0 || t->in[i].no_gradient) continue;
+        call.d_in[i] = made.d_in[i] = zeros(t->in[i].count, sizeof(float));
+        /* The gradients of parameters and residuals are only ever added to. */
+        const bool only_added = t->op.kind == OP_LINEAR ? i > 0 : t->op.kind == OP_RMS_NORM && i == 1;
+        call.add[i] = only_added || added != 0;
+        for (size_t j = 0; j < t->in[i].count; j++) made.d_in[i][j] = call.add[i] ? added : NAN;
+    }
+    if (t->op.kind == OP_SELECT) {
+        for (size_t j = 0; j < t->in[0].count; j++) made.d_in[0][j] = added;
+        call.add[0] = true;
+    }
+    call.d_out = d->d_out;
+    memset(scratch, 0xff, sizes[1]);
+    k->backward(b.state, &call);
+    MUST(b.finish(b.state, &f));
+    free(scratch);
+    b.close(b.state);
+    threads_close(pool);
+    return made;
+}
+
+static void free_made(struct made *m)
+{
+    free(m->out);
+    free(m->out2);
+    for (int i = 0; i < OP_INPUTS_MAX; i++) free(m->d_in[i]);
+}
+
+static double largest(const double *x, size_t n)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* The sum of d_out * out. */
+static double weighted(const struct trial *t, const struct data *d, double *out)
+{
+    double sum = 0;
+    t->forward(&t->op, d->wide, out);
+    for (size_t i = 0; i < t->out; i++) sum += out[i] * d->d_out[i];
+    return sum;
+}
+
+enum { PLACES = 40 };
+/* The gradient of each input by central differences at up to PLACES places. */
+struct slopes {
+    double right[OP_INPUTS_MAX][PLACES], largest[OP_INPUTS_MAX];
+    size_t at[OP_INPUTS_MAX][PLACES], n[OP_INPUTS_MAX];
+};
+
+static void find_slopes(const struct trial *t, const struct data *d, struct slopes *s)
+{
+    const double h = 1e-5;
+    double *out = zeros(t->out, sizeof(double));
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        s->n[i] = t->in[i].no_gradient ? 0 : t->in[i].count < PLACES ? t->in[i].count : PLACES;
+        for (size_t p = 0; p < s->n[i]; p++) {
+            const size_t at = s->at[i][p] = p * t->in[i].count / s->n[i];
+            const double x = d->wide[i][at];
+            d->wide[i][at] = x + h;
+            const double up = weighted(t, d, out);
+            d->wide[i][at] = x - h;
+            s->right[i][p] = (up - weighted(t, d, out)) / (2 * h);
+            d->wide[i][at] = x;
+        }
+        s->largest[i] = largest(s->right[i], s->n[i]);
+    }
+    free(out);
+}
+
+static void check_gradients(const struct trial *t, const struct slopes *s, const struct made *m, float added,
+                            const char *what)
+{
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        if (m->d_in[i] == NULL) continue;
+        for (size_t p = 0; p < s->n[i]; p++) {
+            const double got = (double)m->d_in[i][s->at[i][p]] - added;
+            ck_assert_msg(fabs(got - s->right[i][p]) <= t->tolerance * (s->largest[i] + 0.02 + added),
+                          "%s: gradient of input %d at %zu: %.9g instead of %.9g", what, i, s->at[i][p], got,
+                          s->right[i][p]);
+        }
+    }
+}
+
+static void check(const struct trial *t, struct data *d, const char *what)
+{
+    double *right = zeros(t->out, sizeof(double));
+    struct slopes slopes;
+    t->forward(&t->op, d->wide, right);
+    find_slopes(t, d, &slopes);
+    const double scale = largest(right, t->out);
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+        const char *isa;
+        setenv("TABFT_ISA", isas[i], 1);
+        if (tensor_isa(&isa, &f) < 0) { /* not on this processor */
+            f = (struct tabft_failure){0};
+            continue;
+        }
+        struct made one = run(t, d, 1, 0.0f), three = run(t, d, 3, 0.0f), added = run(t, d, 2, 0.5f);
+        for (size_t j = 0; j < t->out; j++)
+            ck_assert_msg(fabs(one.out[j] - right[j]) <= t->tolerance * scale,
+                          "%s, %s: result %zu is %.9g instead of %.9g", what, isa, j, (double)one.out[j], right[j]);
+        ck_assert_mem_eq(one.out, three.out, t->out * sizeof(float));
+        for (int g = 0; g < OP_INPUTS_MAX; g++)
+            if (one.d_in[g] != NULL) ck_assert_mem_eq(one.d_in[g], three.d_in[g], t->in[g].count * sizeof(float));
+        check_gradients(t, &slopes, &one, 0.0f, what);
+        check_gradients(t, &slopes, &added, 0.5f, what);
+        free_made(&one);
+        free_made(&three);
+        free_made(&added);
+    }
+    unsetenv("TABFT_ISA");
+    free(right);
+}
+
+static void try(const struct trial *t, const char *what)
+{
+    struct data d = make_data(t);
+    check(t, &d, what);
+    free_data(&d);
+}
+
+/* ---- linear ---- */
+
+static void linear(const struct op *op, double *const *in, double *out)
+{
+    const struct op_linear *s = &op->linear;
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t o = 0; o < s->out_width; o++) {
+            double sum = in[2] == NULL ? 0 : in[2][o];
+            if (in[3] != NULL) sum += in[3][r * s->out_width + o];
+            for (size_t i = 0; i < s->in_width; i++) sum += in[0][r * s->in_width + i] * in[1][o * s->in_width + i];
+            out[r * s->out_width + o] = sum;
+        }
+}
+
+START_TEST(linear_is_right)
+    {
+        const size_t sizes[][3] = {{1, 1, 1}, {7, 5, 9}, {13, 33, 64}, {301, 24, 31}, {4200, 6, 10}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const size_t rows = sizes[i][0], in = sizes[i][1], out = sizes[i][2];
+            struct trial t = {.op = {.kind = OP_LINEAR, .linear = {rows, in, out}},
+                              .forward = linear,
+                              .in = {{.count = rows * in}, {.count = out * in}},
+                              .out = rows * out,
+                              .tolerance = 1e-5};
+            try(&t, "linear");
+            t.in[2].count = out;
+            try(&t, "linear with bias");
+            t.in[3].count = rows * out;
+            try(&t, "linear with bias and residual");
+            t.in[2].count = 0;
+            try(&t, "linear with residual");
+        }
+    }
+END_TEST
+
+/* ---- attention: q, k and v are tensors of their own here; o and the statistics follow q's tokens ---- */
+
+static void attention(const struct op *op, double *const *in, double *out)
+{
+    const struct op_attention *s = &op->attention;
+    double *p = zeros(s->n_context, sizeof *p);
+    for (size_t sequence = 0; sequence < s->sequences; sequence++)
+        for (size_t token = 0; token < s->n_context + s->n_query; token++)
+            for (size_t head = 0; head < s->heads; head++) {
+                const size_t kv = head / (s->heads / (token < s->n_context ? s->context_kv_heads : s->query_kv_heads));
+                const double *q = in[0] + sequence * s->q.sequence + token * s->q.token + s->q.column + head * s->width;
+                double sum = 0, top = -INFINITY;
+                for (size_t j = 0; j < s->n_context; j++) {
+                    const double *k = in[1] + sequence * s->k.sequence + j * s->k.token + s->k.column + kv * s->width;
+                    p[j] = 0;
+                    for (size_t d = 0; d < s->width; d++) p[j] += q[d] * k[d] / sqrt((double)s->width);
+                    top = fmax(top, p[j]);
+                }
+                for (size_t j = 0; j < s->n_context; j++) sum += p[j] = exp(p[j] - top);
+                double *o = out + sequence * s->o.sequence + token * s->o.token + s->o.column + head * s->width;
+                for (size_t d = 0; d < s->width; d++) {
+                    o[d] = 0;
+                    for (size_t j = 0; j < s->n_context; j++)
+                        o[d] += p[j] / sum *
+                                in[2][sequence * s->v.sequence + j * s->v.token + s->v.column + kv * s->width + d];
+                }
+            }
+    free(p);
+}
+
+/* Sequences next to each other (rows: token stride = sequences * width) or one after the other. */
+static void try_attention(size_t sequences, size_t n_context, size_t n_query, size_t heads, size_t width,
+                          size_t context_kv, size_t query_kv, bool interleaved)
+{
+    const size_t tokens = n_context + n_query, kv = context_kv > query_kv ? context_kv : query_kv, e = heads * width,
+                 ekv = kv * width;
+    struct op_attention a = {.sequences = sequences,
+                             .n_context = n_context,
+                             .n_query = n_query,
+                             .heads = heads,
+                             .width = width,
+                             .context_kv_heads = context_kv,
+                             .query_kv_heads = query_kv};
+    if (interleaved) {
+        a.q = a.o = (struct op_attention_stride){e, sequences * e, 0};
+        a.k = a.v = (struct op_attention_stride){ekv, sequences * ekv, 0};
+        a.statistics = (struct op_attention_stride){2 * heads, sequences * 2 * heads, 0};
+    } else {
+        a.q = a.o = (struct op_attention_stride){tokens * e, e, 0};
+        a.k = a.v = (struct op_attention_stride){n_context * ekv, ekv, 0};
+        a.statistics = (struct op_attention_stride){tokens * 2 * heads, 2 * heads, 0};
+    }
+    struct trial t = {.op = {.kind = OP_ATTENTION, .attention = a},
+                      .forward = attention,
+                      .in = {{.count = sequences * tokens * e},
+                             {.count = sequences * n_context * ekv},
+                             {.count = sequences * n_context * ekv}},
+                      .out = sequences * tokens * e,
+                      .out2 = sequences * tokens * 2 * heads,
+                      .tolerance = 2e-5};
+    char what[100];
+    (void)snprintf(what, sizeof what, "attention %zu x %zu + %zu, %zu heads of %zu, %zu and %zu", sequences, n_context,
+                   n_query, heads, width, context_kv, query_kv);
+    try(&t, what);
+}
+
+START_TEST(attention_is_right)
+    {
+        try_attention(1, 1, 0, 1, 1, 1, 1, false);
+        try_attention(3, 5, 4, 4, 8, 4, 1, true);
+        try_attention(2, 19, 7, 4, 16, 2, 2, true);
+        try_attention(2, 19, 7, 4, 12, 2, 4, false);
+        try_attention(9, 10, 0, 3, 64, 3, 3, false);
+        try_attention(40, 33, 0, 2, 16, 2, 2, false);
+    }
+END_TEST
+
+/* More keys than a block holds, more rows than a unit of work holds. */
+START_TEST(attention_over_many_blocks_is_right)
+    {
+        try_attention(1, 300, 9, 2, 4, 2, 1, true);
+        try_attention(1, 530, 21, 1, 3, 1, 1, true);
+    }
+END_TEST
+
+/* ---- row by row ---- */
+
+static void rms_norm(const struct op *op, double *const *in, double *out)
+{
+    const struct op_rms_norm *s = &op->rms_norm;
+    for (size_t r = 0; r < s->rows; r++) {
+        double sum = 0;
+        for (size_t j = 0; j < s->width; j++) sum += in[0][r * s->width + j] * in[0][r * s->width + j];
+        for (size_t j = 0; j < s->width; j++)
+            out[r * s->width + j] =
+                in[1][j] * in[0][r * s->width + j] / sqrt(sum / (double)s->width + (double)s->epsilon);
+    }
+}
+
+static void gelu(const struct op *op, double *const *in, double *out)
+{
+    for (size_t i = 0; i < op->gelu.rows * op->gelu.width; i++) out[i] = in[0][i] * 0.5 * erfc(-in[0][i] / sqrt(2.0));
+}
+
+START_TEST(norm_and_gelu_are_right)
+    {
+        const size_t sizes[][2] = {{1, 1}, {5, 3}, {140, 32}, {700, 37}, {3, 192}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const size_t rows = sizes[i][0], width = sizes[i][1];
+            struct trial t = {.op = {.kind = OP_RMS_NORM, .rms_norm = {rows, width, 1.1920929e-07f}},
+                              .forward = rms_norm,
+                              .in = {{.count = rows * width}, {.count = width}},
+                              .out = rows * width,
+                              .tolerance = 1e-5};
+            try(&t, "rms_norm");
+            t = (struct trial){.op = {.kind = OP_GELU, .gelu = {rows, width}},
+                               .forward = gelu,
+                               .in = {{.count = rows * width}},
+                               .out = rows * width,
+                               .tolerance = 1e-6};
+            try(&t, "gelu");
+        }
+    }
+END_TEST
+
+/* Over the whole range: far tails, where the polynomials meet, and nothing in between missed. */
+START_TEST(gelu_is_right_everywhere)
+    {
+        enum { COUNT = 20001 };
+        struct trial t = {.op = {.kind = OP_GELU, .gelu = {1, COUNT}},
+                          .forward = gelu,
+                          .in = {{.count = COUNT}},
+                          .out = COUNT,
+                          .tolerance = 1e-6};
+        struct data d = make_data(&t);
+        for (size_t i = 0; i < COUNT; i++) d.wide[0][i] = d.x[0][i] = (float)((double)i - 10000) / 1000.0f;
+        struct made m = run(&t, &d, 1, 0.0f);
+        double *right = zeros(COUNT, sizeof *right);
+        gelu(&t.op, d.wide, right);
+        for (size_t i = 0; i < COUNT; i++) {
+            const double x = d.wide[0][i], slope = 0.5 * erfc(-x / sqrt(2.0)) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+            ck_assert_msg(fabs(m.out[i] - right[i]) <= 3e-7 * fmax(1, fabs(x)), "gelu(%g) = %.9g instead of %.9g", x,
+                          (double)m.out[i], right[i]);
+            ck_assert_msg(fabs(m.d_in[0][i] - slope * d.d_out[i]) <= 5e-7, "slope at %g: %.9g", x,
+                          (double)m.d_in[0][i]);
+        }
+        free(right);
+        free_made(&m);
+        free_data(&d);
+    }
+END_TEST
+
+/* ---- rows put together and picked out ---- */
+
+static void assemble(const struct op *op, double *const *in, double *out)
+{
+    const struct op_assemble *s = &op->assemble;
+    for (size_t r = 0; r < s->n_thinking + s->n_rows; r++)
+        for (size_t c = 0; c <= s->n_groups; c++)
+            for (size_t e = 0; e < s->width; e++, out++) {
+                const size_t i = r - s->n_thinking;
+                if (r < s->n_thinking)
+                    *out = in[3][r * s->width + e];
+                else if (c == s->n_groups)
+                    *out = in[2][i * s->width + e];
+                else
+                    *out = in[0][(i * s->n_groups + c) * s->width + e] + in[1][c * s->width + e];
+            }
+}
+
+static void select_rows(const struct op *op, double *const *in, double *out)
+{
+    const struct op_select *s = &op->select;
+    for (size_t i = 0; i < s->rows * s->width; i++)
+        out[i] = in[0][(s->first + i / s->width * s->step) * s->width + i % s->width];
+}
+
+START_TEST(assemble_and_select_are_right)
+    {
+        const size_t e = 12, rows = 333, groups = 3, thinking = 5;
+        struct trial t = {
+            .op = {.kind = OP_ASSEMBLE, .assemble = {thinking, rows, groups, e}},
+            .forward = assemble,
+            .in = {{.count = rows * groups * e}, {.count = groups * e}, {.count = rows * e}, {.count = thinking * e}},
+            .out = (thinking + rows) * (groups + 1) * e,
+            .tolerance = 1e-5};
+        try(&t, "assemble");
+        t = (struct trial){.op = {.kind = OP_SELECT, .select = {3, 4, 9, e}},
+                           .forward = select_rows,
+                           .in = {{.count = 40 * e}},
+                           .out = 9 * e,
+                           .tolerance = 1e-6};
+        try(&t, "select");
+    }
+END_TEST
+
+/* ---- the loss: its result is one double, so it is checked by itself ---- */
+
+START_TEST(cross_entropy_is_right)
+    {
+        enum { ROWS = 9, WIDTH = 6, CLASSES = 4 };
+        float z[ROWS * WIDTH], d[ROWS * WIDTH];
+        int32_t label[ROWS], permutation[CLASSES] = {2, 0, 3, 1};
+        double loss, right = 0;
+        struct tensor_backend b;
+        const struct op op = {.kind = OP_CROSS_ENTROPY, .cross_entropy = {ROWS, WIDTH, CLASSES, 0.25}};
+        struct op_call call = {.op = &op, .in = {z, label, permutation}, .out = {&loss}, .d_in = {d}};
+        random_state = 3;
+        for (int i = 0; i < ROWS * WIDTH; i++) z[i] = (float)(4 * draw());
+        for (int i = 0; i < ROWS; i++) label[i] = i % CLASSES;
+        MUST(cpu_backend_open(&b, NULL, &f));
+        b.kernels[OP_CROSS_ENTROPY].forward(b.state, &call);
+        b.kernels[OP_CROSS_ENTROPY].backward(b.state, &call);
+        for (int i = 0; i < ROWS; i++) {
+            double sum = 0;
+            for (int c = 0; c < CLASSES; c++) sum += exp(z[i * WIDTH + permutation[c]]);
+            right -= log(exp(z[i * WIDTH + permutation[label[i]]]) / sum) * 0.25 / ROWS;
+            for (int c = 0; c < WIDTH; c++) {
+                double slope = 0;
+                for (int p = 0; p < CLASSES; p++)
+                    if (permutation[p] == c) slope = (exp(z[i * WIDTH + c]) / sum - (p == label[i])) * 0.25 / ROWS;
+                ck_assert_double_eq_tol(d[i * WIDTH + c], slope, 1e-8);
+            }
+        }
+        ck_assert_double_eq_tol(loss, right, 1e-12);
+        b.close(b.state);
+    }
+END_TEST
+
+/* A row has the same bits alone and among others, wherever it stands. */
+START_TEST(rows_do_not_see_their_block)
+    {
+        enum { ROWS = 100, IN = 40, OUT = 50 };
+        struct tensor_backend b;
+        float *x = zeros(ROWS * IN, sizeof *x), *w = zeros(OUT * IN, sizeof *w), *y = zeros(ROWS * OUT, sizeof *y),
+              *one = zeros(OUT, sizeof *one);
+        random_state = 5;
+        for (size_t i = 0; i < ROWS * IN; i++) x[i] = (float)draw();
+        for (size_t i = 0; i < OUT * IN; i++) w[i] = (float)draw();
+        MUST(cpu_backend_open(&b, NULL, &f));
+        struct op all = {.kind = OP_LINEAR, .linear = {ROWS, IN, OUT}},
+                  single = {.kind = OP_LINEAR, .linear = {1, IN, OUT}};
+        void *scratch = zeros(b.kernels[OP_LINEAR].forward_scratch(b.state, &all), 1);
+        b.kernels[OP_LINEAR].forward(b.state,
+                                     &(struct op_call){.op = &all, .in = {x, w}, .out = {y}, .scratch = scratch});
+        for (size_t r = 0; r < ROWS; r++) {
+            b.kernels[OP_LINEAR].forward(
+                b.state, &(struct op_call){.op = &single, .in = {x + r * IN, w}, .out = {one}, .scratch = scratch});
+            ck_assert_mem_eq(one, y + r * OUT, OUT * sizeof *one);
+        }
+        void *all_memory[] = {x, w, y, one, scratch};
+        for (size_t i = 0; i < sizeof all_memory / sizeof *all_memory; i++) free(all_memory[i]);
+        b.close(b.state);
+    }
+END_TEST
+
+START_TEST(instruction_sets_are_named)
+    {
+        const char *isa;
+        setenv("TABFT_ISA", "baseline", 1);
+        MUST(tensor_isa(&isa, &f));
+        ck_assert_str_eq(isa, "baseline");
+        setenv("TABFT_ISA", "sse9", 1);
+        MUST_FAIL(tensor_isa(&isa, &f), TABFT_USE, "sse9");
+        unsetenv("TABFT_ISA");
+        MUST(tensor_isa(&isa, &f));
+    }
+END_TEST
+
+UNIT_MAIN("tensor/ops", linear_is_right, attention_is_right, attention_over_many_blocks_is_right,
+          norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, cross_entropy_is_right,
+          rows_do_not_see_their_block, instruction_sets_are_named)
