@@ -112,13 +112,15 @@ static int read_categories(struct preprocessor *p, const json_t *value, struct t
         p->categories = CATEGORIES_KEPT;
     } else if (!p->shuffled && strcmp(name, "numeric") == 0) {
         p->categories = CATEGORIES_NUMERIC;
+    } else if (!p->shuffled && strcmp(name, "onehot") == 0) {
+        p->categories = CATEGORIES_ONEHOT;
     } else if (strcmp(name, "ordinal_common_categories") == 0) {
         p->least_count = 10;
     } else if (strcmp(name, "ordinal_very_common_categories") == 0) {
         p->least_count = 10;
         p->fewer_than_tenth = true;
     } else if (strcmp(name, "ordinal") != 0) {
-        return refuse("categorical_name", value, "use numeric, none or an ordinal one", f);
+        return refuse("categorical_name", value, "use numeric, none, onehot or an ordinal one", f);
     }
     return 0;
 }
@@ -164,8 +166,8 @@ static int read_record_field(struct preprocessor *p, const char *key, const json
             return refuse(key, value, "use true, false or auto", f);
         return 0;
     }
-    if (strcmp(key, "max_onehot_cardinality") == 0) /* without one-hot encoding it says nothing */
-        return json_is_null(value) || json_is_integer(value) ? 0 : refuse(key, value, "use a whole number or null", f);
+    if (strcmp(key, "max_onehot_cardinality") == 0)
+        return json_is_null(value) ? 0 : read_size(&p->max_onehot, key, value, 0, f);
     if (strcmp(key, "differentiable") == 0) return json_is_false(value) ? 0 : refuse(key, value, "use false", f);
     return tabft_fail(f, TABFT_INPUT,
                       "inference_config: a preprocessor has the unknown field \"%.80s\"; convert the checkpoint", key);
@@ -180,7 +182,8 @@ static int read_records(struct config *c, const json_t *list, struct tabft_failu
              PREPROCESSORS_MAX);
     for (size_t i = 0; i < n; i++) {
         struct preprocessor *p = &c->preprocessor[i];
-        *p = (struct preprocessor){.categories = CATEGORIES_KEPT, .append = APPEND_NO, .max_columns = 500};
+        *p = (struct preprocessor){
+            .categories = CATEGORIES_KEPT, .append = APPEND_NO, .max_columns = 500, .max_onehot = SIZE_MAX};
         const char *key;
         json_t *value, *record = json_array_get(list, i);
         json_object_foreach (record, key, value) TRY(read_record_field(p, key, value, f));

@@ -138,18 +138,9 @@ void ensemble_close(struct ensemble *e)
     free(e);
 }
 
-size_t ensemble_count(const struct ensemble *e)
-{
-    return e->n_estimators;
-}
-size_t ensemble_classes(const struct ensemble *e)
-{
-    return e->n_classes;
-}
-double ensemble_temperature(const struct ensemble *e)
-{
-    return e->config.temperature;
-}
+size_t ensemble_count(const struct ensemble *e) { return e->n_estimators; }
+size_t ensemble_classes(const struct ensemble *e) { return e->n_classes; }
+double ensemble_temperature(const struct ensemble *e) { return e->config.temperature; }
 
 const int32_t *ensemble_class_permutation(const struct ensemble *e, size_t estimator)
 {
@@ -252,7 +243,7 @@ static int run_steps(const struct ensemble *e, const struct estimator *s, struct
     TRY(step_category(x, s->preprocessor, s->seed, f));
     size_t before = x->n_columns;
     TRY(step_svd(x, s->preprocessor, pool, f));
-    call->follows_svd = x->n_columns > before;
+    call->fingerprint_may_differ = x->n_columns > before || s->preprocessor->reshape->is_inexact;
     call->fingerprint_column = -1;
     if (e->config.fingerprint) {
         call->fingerprint_column = (int)x->n_columns;

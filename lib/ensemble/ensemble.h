@@ -20,10 +20,17 @@ struct threads;
 struct ensemble_columns {
     size_t n_rows, n_columns;
     const double *x;
-    const bool *is_text; /* [n_columns] or NULL where all are numbers. A text cell is its code in the training table's
-                            dictionary (code-point order), ENSEMBLE_UNSEEN for a text that is not in it */
+    /* [n_columns] or NULL where all are numbers. A text cell is the rank of its text among the training table's, by
+     * code point; ENSEMBLE_UNSEEN for a text that is not among them. */
+    const bool *is_text;
+    /* [n_columns] or NULL: ensemble_missing_rank of each text column. TabPFN ranks the gaps of a text column with more
+     * than 30 texts as one more text, which moves those behind it; without these ranks nothing moves. */
+    const double *missing_rank;
 };
 #define ENSEMBLE_UNSEEN (-1.0)
+
+/* How many of the sorted texts stand before TabPFN's text for a gap. */
+double ensemble_missing_rank(const char *const *sorted, size_t n);
 
 /* Why a column of a training table is left out: it cannot tell rows apart. Judged once, on the whole training table,
  * so that a run is the same with and without such columns. A column with gaps and one value is used: its gaps tell. */
@@ -74,11 +81,11 @@ void ensemble_close(struct ensemble *e); /* NULL is fine */
 /* One estimator's call of the network: x and y_context are freed with ensemble_call_clear. */
 struct ensemble_call {
     size_t n_context, n_query, n_columns;
-    float *x;               /* [n_context + n_query][n_columns], context first, NaN where missing */
-    float *y_context;       /* [n_context] permuted class codes */
-    size_t *context_row;    /* [n_context] which rows of the context, ascending; NULL: all of them in order */
-    int fingerprint_column; /* its index in x, or -1 */
-    bool follows_svd;       /* the fingerprint hashes SVD columns, so its value may differ from TabPFN's (trap T23) */
+    float *x;                    /* [n_context + n_query][n_columns], context first, NaN where missing */
+    float *y_context;            /* [n_context] permuted class codes */
+    size_t *context_row;         /* [n_context] which rows of the context, ascending; NULL: all of them in order */
+    int fingerprint_column;      /* its index in x, or -1 */
+    bool fingerprint_may_differ; /* from TabPFN's: it hashes the last bits of SVD columns or powers (trap T23) */
 };
 
 /* Fits the estimator's pipeline on the context and applies it to context and query. `query` NULL: the one given to

@@ -46,11 +46,12 @@ struct reshape {
     void (*run)(const struct reshape *r, double *value, size_t n_context, size_t n_rows, uint64_t seed,
                 double *scratch);
     double parameter; /* what the entries of one file differ in */
+    bool is_inexact;  /* equal to TabPFN's to about 1e-8, not to the last bit */
 };
 extern const struct reshape *const reshape_list[]; /* ends in NULL */
 extern const struct reshape reshape_none;
 
-enum category_encoding { CATEGORIES_KEPT, CATEGORIES_NUMERIC, CATEGORIES_ORDINAL };
+enum category_encoding { CATEGORIES_KEPT, CATEGORIES_NUMERIC, CATEGORIES_ORDINAL, CATEGORIES_ONEHOT };
 enum append_original { APPEND_NO, APPEND_YES, APPEND_AUTO };
 enum shift { SHIFT_NONE, SHIFT_ROTATE, SHIFT_SHUFFLE };
 enum column_subsets { SUBSETS_RANDOM, SUBSETS_BALANCED, SUBSETS_CONSTANT_AND_BALANCED, SUBSETS_GINI, SUBSETS_AUTO };
@@ -63,6 +64,7 @@ struct preprocessor {
     bool shuffled;         /* ordinal codes in random order */
     size_t least_count;    /* ordinal only for columns whose rarest value occurs so often (0: all) */
     bool fewer_than_tenth; /* and with fewer distinct values than a tenth of the rows */
+    size_t max_onehot;     /* one-hot only for columns with at most so many distinct values */
     enum append_original append;
     size_t max_columns;
     size_t svd_divisor; /* 0: no SVD columns; otherwise columns / svd_divisor of them */
@@ -93,6 +95,7 @@ struct column_kind {
     bool coded;      /* values become ranks in value[] */
     size_t n_values; /* distinct values without missing, ascending */
     double *value;
+    size_t gap_rank; /* where gaps take a rank of their own, so that those from here on move up by one; else SIZE_MAX */
 };
 /* kind[n_columns] from one or two parts with the same columns (second NULL: one). Freed with kinds_free. */
 int kinds_detect(struct column_kind *kind, const struct config *c, const struct ensemble_columns *first,
@@ -135,6 +138,7 @@ int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, s
                  struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_category(struct frame *x, const struct preprocessor *p, uint64_t seed,
                   struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_onehot(struct frame *x, const struct preprocessor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool,
              struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_fingerprint(struct frame *x, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -146,7 +150,7 @@ void step_clip(float *x, size_t n_context, size_t n_rows, size_t n_columns, cons
                struct threads *pool);
 
 bool reshape_appends(const struct preprocessor *p, size_t n_columns);
-enum { SVD_ROWS_PER_BLOCK = 1024 };
+enum { SVD_ROWS_PER_BLOCK = 1024, ONEHOT_CELLS_MAX = 1000000 };
 size_t svd_count(size_t divisor, size_t n_rows, size_t n_columns);
 
 #endif

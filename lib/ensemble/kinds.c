@@ -2,6 +2,7 @@
 #define TABFT_ENSEMBLE_ROOM
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
@@ -48,6 +49,8 @@ static int list_values(struct column_kind *k, const struct ensemble_columns *fir
         if (n == 0 || k->value[i] != k->value[n - 1]) k->value[n++] = k->value[i];
     k->n_values = n;
     k->coded = true;
+    if (k->kind != KIND_CATEGORY && m < n_rows && first->missing_rank != NULL)
+        k->gap_rank = (size_t)first->missing_rank[j];
     TRY(memory_grow(&k->value, n > 0 ? n : 1, sizeof *k->value, "the values of a category", f));
 fail:
     free(scratch);
@@ -74,12 +77,19 @@ int kinds_detect(struct column_kind *kind, const struct config *c, const struct 
     for (size_t j = 0; j < first->n_columns; j++) {
         bool is_text = first->is_text != NULL && first->is_text[j];
         size_t n = count_distinct(first, second, n_rows, j, is_text ? enough_texts : enough_numbers, seen);
-        kind[j] = (struct column_kind){.kind = kind_of(c, is_text, n_rows, n)};
+        kind[j] = (struct column_kind){.kind = kind_of(c, is_text, n_rows, n), .gap_rank = SIZE_MAX};
         if (kind[j].kind == KIND_CATEGORY || is_text) TRY(list_values(&kind[j], first, second, n_rows, j, f));
     }
 fail:
     free(seen);
     return error;
+}
+
+double ensemble_missing_rank(const char *const *sorted, size_t n)
+{
+    size_t rank = 0;
+    while (rank < n && strcmp(sorted[rank], "__MISSING__") < 0) rank++;
+    return (double)rank;
 }
 
 void kinds_free(struct column_kind *kind, size_t n_columns)
@@ -101,5 +111,6 @@ double kinds_cell(const struct column_kind *k, double cell)
         else
             high = middle;
     }
-    return low < k->n_values && k->value[low] == cell ? (double)low : ENSEMBLE_UNSEEN;
+    if (low == k->n_values || k->value[low] != cell) return ENSEMBLE_UNSEEN;
+    return (double)low + (cell >= (double)k->gap_rank ? 1 : 0);
 }

@@ -6,20 +6,29 @@
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
 
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* One-hot encoding of k columns, each a category of the most values that one may have, with what follows it. */
+static size_t one_hot(const struct config *c, const struct preprocessor *p, size_t n_context, size_t k)
+{
+    size_t values = larger(c->min_unique_number, c->max_unique_text_category), columns;
+    size_t most = ONEHOT_CELLS_MAX / (n_context > 0 ? n_context : 1);
+    if (reshape_appends(p, k)) k *= 2;
+    if (!size_mul(k, values, &columns) || columns > most) columns = larger(k, most);
+    if (p->svd_divisor > 0) columns += svd_count(p->svd_divisor, n_context, columns);
+    return columns + (c->fingerprint ? 1 : 0);
+}
+
 /* The most columns that any number of varying ones up to `most` becomes. */
 static size_t widest(const struct config *c, const struct preprocessor *p, size_t n_context, size_t most)
 {
     size_t best = 0;
     for (size_t k = 1; k <= most; k++) {
         size_t columns = k + subsets_added(c, p, n_context, k, k);
+        if (p->categories == CATEGORIES_ONEHOT) columns = larger(columns, one_hot(c, p, n_context, k));
         if (columns > best) best = columns;
     }
     return best;
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 /* What ensemble_call holds at its peak: its columns, and either the scratch of a step or the result. Counted in

@@ -74,6 +74,6 @@ static void to_quantiles(const struct reshape *r, double *value, size_t n_contex
 }
 
 /* The parameter: context rows per quantile. */
-const struct reshape reshape_quantile_coarse = {"quantile_uni_coarse", to_quantiles, 10};
-const struct reshape reshape_quantile = {"quantile_uni", to_quantiles, 5};
-const struct reshape reshape_quantile_fine = {"quantile_uni_fine", to_quantiles, 1};
+const struct reshape reshape_quantile_coarse = {.name = "quantile_uni_coarse", .run = to_quantiles, .parameter = 10};
+const struct reshape reshape_quantile = {.name = "quantile_uni", .run = to_quantiles, .parameter = 5};
+const struct reshape reshape_quantile_fine = {.name = "quantile_uni_fine", .run = to_quantiles, .parameter = 1};

@@ -26,5 +26,5 @@ static void squash(const struct reshape *r, double *value, size_t n_context, siz
     }
 }
 
-const struct reshape reshape_squashing = {"squashing_scaler_default", squash, 3.0};
-const struct reshape reshape_squashing_max10 = {"squashing_scaler_max10", squash, 10.0};
+const struct reshape reshape_squashing = {.name = "squashing_scaler_default", .run = squash, .parameter = 3.0};
+const struct reshape reshape_squashing_max10 = {.name = "squashing_scaler_max10", .run = squash, .parameter = 10.0};

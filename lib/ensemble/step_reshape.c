@@ -15,6 +15,9 @@ const struct reshape *const reshape_list[] = {
     &reshape_quantile_coarse,
     &reshape_quantile,
     &reshape_quantile_fine,
+    &reshape_power,
+    &reshape_safepower,
+    &reshape_robust,
     /* End of reshape_list */
     NULL,
 };

@@ -2,8 +2,10 @@
 
 Needs `pip install tabpfn==9.2.0` and a small v2.6 classifier checkpoint:
     make_variants.py CLASSIFIER.ckpt
-Writes variants.safetensors: raw.X [R,C], raw.y [R]; the first `context` rows are the context. For each variant i the
-metadata holds variant<i> (phase, estimators, seed, inference_config) and the file v<i>.e<j>.x [rows,columns], .y [context].
+Writes variants.safetensors: raw.X [R,C], raw.y [R]; the first `context` rows are the context. text.X_context and _whole: a
+table with texts, as ranks among those of the context or of all rows, and where a gap would stand among them. For each variant i
+the metadata holds variant<i> (phase, table, estimators, seed, inference_config) and the file v<i>.e<j>.x [rows,columns],
+.y [context].
 """
 import json
 import os
@@ -40,6 +42,43 @@ X[:, 7] = np.where(np.arange(N + M) < N, 4.0, X[:, 7])
 X[3] = X[4]  # equal rows
 X[N + 1] = X[N] = X[5]
 y = r.integers(0, 3, N + M)
+
+# Texts as ranks among the sorted texts of the context; -1 for one that is not among them.
+T = r.standard_normal((N + M, 5))
+letters = np.array(list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789^~"))
+towns = np.sort(np.array([f"{a}{b}" for a in letters for b in "xy"]))
+T[:, 1] = r.integers(0, 70, N + M)  # many texts, with gaps that take a rank among them
+T[:, 2] = r.integers(0, 4, N + M)  # few texts, with gaps
+T[:, 3] = r.integers(0, 50, N + M)  # many texts without gaps
+T[r.random(T.shape) < 0.1] = np.nan
+T[:, 3] = np.where(np.isnan(T[:, 3]), 7, T[:, 3])
+IS_TEXT = [False, True, True, True, False]
+
+
+def texts():
+    frame = np.empty(T.shape, dtype=object)
+    ranks = T.copy()
+    dictionaries = []
+    for j in range(T.shape[1]):
+        if not IS_TEXT[j]:
+            frame[:, j] = T[:, j]
+            continue
+        picked = r.permutation(towns)[:80]
+        cells = [None if np.isnan(v) else str(picked[int(v)]) for v in T[:, j]]
+        known = sorted({c for c in cells[:N] if c is not None})
+        frame[:, j] = cells
+        ranks[:, j] = [np.nan if c is None else known.index(c) if c in known else -1 for c in cells]
+        every = sorted({c for c in cells if c is not None})
+        full = [np.nan if c is None else every.index(c) for c in cells]
+        dictionaries.append((known, every, full))
+    whole = ranks.copy()
+    for j, (_, _, full) in zip((1, 2, 3), dictionaries):
+        whole[:, j] = full
+    gap = lambda which: [float(sum(t < "__MISSING__" for t in d[which])) for d in dictionaries]
+    return frame, ranks, whole, gap(0), gap(1)
+
+
+FRAME, RANKS, WHOLE, GAP_CONTEXT, GAP_WHOLE = texts()
 
 ORDINAL = "ordinal_very_common_categories_shuffled"
 
@@ -84,7 +123,23 @@ VARIANTS = [
     ("prediction", 2, {"PREPROCESS_TRANSFORMS": [
         transform("none", categorical_name=ORDINAL), transform("none", categorical_name="none")],
         "FEATURE_SUBSAMPLING_METHOD": "random", "MIN_UNIQUE_FOR_NUMERICAL_FEATURES": 12}),
+    ("finetuning", 4, {"PREPROCESS_TRANSFORMS": [
+        transform("safepower", categorical_name="onehot"),
+        transform("quantile_uni", append_original=True, categorical_name=ORDINAL, global_transformer_name="svd")]}),
+    ("prediction", 3, {"PREPROCESS_TRANSFORMS": [
+        transform("power", categorical_name="onehot", max_onehot_cardinality=3),
+        transform("robust", categorical_name="onehot", append_original=True, global_transformer_name="svd"),
+        transform("safepower", categorical_name="numeric")],
+        "FEATURE_SUBSAMPLING_METHOD": "random", "MIN_UNIQUE_FOR_NUMERICAL_FEATURES": 12}),
 ]
+
+
+TEXT_VARIANTS = [
+    (phase, 4, {"PREPROCESS_TRANSFORMS": [
+        transform("none", categorical_name=ORDINAL), transform("squashing_scaler_default", categorical_name="numeric",
+                                                              append_original=True, max_features_per_estimator=9)],
+        "FEATURE_SUBSAMPLING_METHOD": "random"})
+    for phase in ("finetuning", "prediction")]
 
 
 def estimator(n, seed, config):
@@ -95,7 +150,7 @@ def estimator(n, seed, config):
         fit_mode="batched" if n < 0 else "fit_preprocessors")
 
 
-def finetuning(n, seed, config):
+def finetuning(n, seed, config, X):
     clf = estimator(n, seed, config)
     clf.fit_mode = "batched"
     split = lambda X, y, stratify=None: (X[:N], X[N:], y[:N], y[N:])
@@ -106,7 +161,7 @@ def finetuning(n, seed, config):
             for c, q, l in zip(item.X_context, item.X_query, item.y_context)]
 
 
-def prediction(n, seed, config):
+def prediction(n, seed, config, X):
     calls, forward = [], tabpfn_v2_6.TabPFNV2p6.forward
 
     def spy(self, x, yy, *a, **k):
@@ -125,12 +180,15 @@ def prediction(n, seed, config):
     return calls
 
 
-tensors, metadata = {"raw.X": X, "raw.y": y.astype(np.int64)}, {"context": str(N), "variants": str(len(VARIANTS))}
-for i, (phase, n, config) in enumerate(VARIANTS):
-    seed = 100 + i
-    calls = (finetuning if phase == "finetuning" else prediction)(n, seed, config)
+tensors = {"raw.X": X, "text.X_context": RANKS, "text.X_whole": WHOLE, "raw.y": y.astype(np.int64),
+           "text.missing_rank": np.array([[0, *g, 0] for g in (GAP_CONTEXT, GAP_WHOLE)])}
+metadata = {"context": str(N), "variants": str(len(VARIANTS) + len(TEXT_VARIANTS))}
+for i, (phase, n, config) in enumerate(VARIANTS + TEXT_VARIANTS):
+    seed, table = 100 + i, "raw" if i < len(VARIANTS) else "text"
+    calls = (finetuning if phase == "finetuning" else prediction)(n, seed, config, X if table == "raw" else FRAME)
     assert len(calls) == n, (i, len(calls))
-    metadata[f"variant{i}"] = json.dumps({"phase": phase, "estimators": n, "seed": seed, "inference_config": config})
+    metadata[f"variant{i}"] = json.dumps({"phase": phase, "table": table, "estimators": n, "seed": seed,
+                                          "inference_config": config})
     for j, (x, label) in enumerate(calls):
         tensors[f"v{i}.e{j}.x"], tensors[f"v{i}.e{j}.y"] = (np.ascontiguousarray(v, np.float32) for v in (x, label))
     print(i, phase, [x.shape for x, _ in calls], file=sys.stderr)

@@ -88,7 +88,7 @@ static void one_step(const struct ckpt *c, int step, struct threads *pool, struc
             ck_assert_int_eq(ensemble_class_permutation(e, i)[k], (int)ckpt_value(permutation, k));
         for (size_t k = 0; k < call.n_context; k++)
             ck_assert_msg((double)call.y_context[k] == ckpt_value(y, k), "%s: label of row %zu", what, k);
-        int apart = call.follows_svd ? call.fingerprint_column : -1;
+        int apart = call.fingerprint_may_differ ? call.fingerprint_column : -1;
         compare(call.x, tensor_of(c, "step%d.est%zu.X_context", step, i), call.n_context, call.n_columns, apart, tally,
                 what);
         compare(call.x + call.n_context * call.n_columns, tensor_of(c, "step%d.est%zu.X_query", step, i), call.n_query,
@@ -163,7 +163,7 @@ static void compare_prediction(const char *name, const char *architecture, const
         ck_assert_uint_eq(y->count, train->n_rows);
         for (size_t k = 0; k < train->n_rows; k++) ck_assert(ckpt_value(y, k) == (double)call.y_context[k]);
         compare(call.x, tensor_of(c, "call%zu.x", i), call.n_context + call.n_query, call.n_columns,
-                call.follows_svd ? call.fingerprint_column : -1, &tally, what);
+                call.fingerprint_may_differ ? call.fingerprint_column : -1, &tally, what);
         ensemble_call_clear(&call);
     }
     report(name, &tally, least_share);
@@ -199,6 +199,108 @@ START_TEST(predictions_v2)
 }
 END_TEST
 
+/* ---- Texts: age, income, colour, grade, town, flag ---- */
+enum { MIXED_COLUMNS = 6, TEXT_SIZE = 16 };
+static const bool mixed_is_text[MIXED_COLUMNS] = {false, false, true, false, true, true};
+
+struct mixed {
+    size_t n;
+    char cell[CSV_ROWS_MAX][MIXED_COLUMNS][TEXT_SIZE];
+    int32_t y[CSV_ROWS_MAX];
+    double x[CSV_ROWS_MAX][MIXED_COLUMNS];
+};
+
+static void read_mixed(const char *path, struct mixed *m)
+{
+    static const char *const labels[] = {"low", "mid", "top"};
+    char line[1024];
+    FILE *in = fopen(path, "r");
+    ck_assert_msg(in != NULL && fgets(line, sizeof line, in) != NULL, "%s", path);
+    for (m->n = 0; fgets(line, sizeof line, in) != NULL; m->n++) {
+        ck_assert_uint_lt(m->n, CSV_ROWS_MAX);
+        line[strcspn(line, "\r\n")] = '\0';
+        char *at = line;
+        for (size_t j = 0; j <= MIXED_COLUMNS; j++) {
+            size_t length = strcspn(at, ",");
+            ck_assert_uint_lt(length, TEXT_SIZE);
+            if (j < MIXED_COLUMNS) {
+                memcpy(m->cell[m->n][j], at, length);
+                m->cell[m->n][j][length] = '\0';
+                at += length + 1;
+            }
+        }
+        int32_t k = 0;
+        while (k < 3 && strcmp(at, labels[k]) != 0) k++;
+        ck_assert_int_lt(k, 3);
+        m->y[m->n] = k;
+    }
+    (void)fclose(in);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The sorted texts of a column; returns their number. */
+static size_t dictionary_of(const struct mixed *m, size_t j, const char **sorted)
+{
+    size_t n = 0, kept = 0;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->cell[i][j][0] != '\0') sorted[n++] = m->cell[i][j];
+    qsort(sorted, n, sizeof *sorted, by_text);
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || strcmp(sorted[i], sorted[kept - 1]) != 0) sorted[kept++] = sorted[i];
+    return kept;
+}
+
+static void code_column(struct mixed *m, size_t j, const char *const *sorted, size_t n)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        const char *text = m->cell[i][j];
+        const char *const *found = bsearch(&text, sorted, n, sizeof *sorted, by_text);
+        m->x[i][j] = text[0] == '\0'     ? (double)NAN
+                     : !mixed_is_text[j] ? strtod(text, NULL)
+                     : found == NULL     ? ENSEMBLE_UNSEEN
+                                         : (double)(found - sorted);
+    }
+}
+
+static void predict_mixed(const char *name, const char *architecture)
+{
+    static struct mixed train, test;
+    char path[128];
+    double missing_rank[MIXED_COLUMNS];
+    (void)snprintf(path, sizeof path, "reference/%s.train.csv", name);
+    read_mixed(unit_data(path), &train);
+    (void)snprintf(path, sizeof path, "reference/%s.test.csv", name);
+    read_mixed(unit_data(path), &test);
+    for (size_t j = 0; j < MIXED_COLUMNS; j++) {
+        const char *sorted[CSV_ROWS_MAX];
+        size_t n = dictionary_of(&train, j, sorted);
+        missing_rank[j] = ensemble_missing_rank(sorted, n);
+        code_column(&train, j, sorted, n);
+        code_column(&test, j, sorted, n);
+    }
+    struct ensemble_columns context = {.n_rows = train.n, .n_columns = MIXED_COLUMNS, .x = &train.x[0][0]};
+    struct ensemble_columns query = {.n_rows = test.n, .n_columns = MIXED_COLUMNS, .x = &test.x[0][0]};
+    context.is_text = query.is_text = mixed_is_text;
+    context.missing_rank = query.missing_rank = missing_rank;
+    compare_prediction(name, architecture, &context, train.y, &query, least_share_prediction);
+}
+
+START_TEST(predictions_mixed_v2_6)
+{
+    predict_mixed("predict_mixed_v2_6_cls", "tabpfn_v2_6");
+}
+END_TEST
+
+START_TEST(predictions_mixed_v2)
+{
+    predict_mixed("predict_mixed_v2_cls", "tabpfn_v2");
+}
+END_TEST
+
 static struct ensemble_columns matrix_of(const struct ckpt *c, const char *name)
 {
     const struct ckpt_tensor *t = tensor_of(c, "%s", name);
@@ -223,4 +325,5 @@ START_TEST(predictions_wide)
 }
 END_TEST
 
-UNIT_MAIN("ensemble/reference", finetuning_run, predictions_v2_6, predictions_v2, predictions_wide)
+UNIT_MAIN("ensemble/reference", finetuning_run, predictions_v2_6, predictions_v2, predictions_wide,
+          predictions_mixed_v2_6, predictions_mixed_v2)
