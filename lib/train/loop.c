@@ -282,10 +282,9 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
     TRY(train_options_json(t->o, false, &options, f));
     TRY(tensor_isa(&isa, f));
     read_cpu_name(cpu, sizeof cpu);
-    object = json_pack("{si ss ss ss so so so}", "schema", 1, "version", PACKAGE_VERSION, "model_sha256", model_digest,
+    object = json_pack("{si ss ss ss so so* so}", "schema", 1, "version", PACKAGE_VERSION, "model_sha256", model_digest,
                        "base_model_sha256", t->base_digest, "train", table_json(t, t->data.table), "valid",
-                       t->data.valid == NULL ? json_null() : table_json(t, t->data.valid), "options",
-                       json_loads(options, 0, NULL));
+                       t->data.valid == NULL ? NULL : table_json(t, t->data.valid), "options", json_loads(options, 0, NULL));
     json_t *place = json_pack("{si ss ss ss ss ss si ss ss}", "world_size", comm_size(t->c), "engine", comm_engine(t->c), "launcher",
                               comm_launcher(t->c), "libraries", comm_libraries(t->c), "isa", isa, "cpu", cpu, "threads",
                               threads_count(t->pool), "host", comm_host(t->c), "recompute",

@@ -1,0 +1,85 @@
+#!/bin/sh
+# The promise: the same bits of weights, losses and predictions for every number of ranks and threads, under srun --mpi=pmix on
+# four nodes and under mpirun, for estimators and chunks that do not divide evenly.
+set -eu
+: "${top_srcdir:?}" "${top_builddir:?}"
+[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
+[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+. "$top_srcdir/tests/tools/train/helpers.sh"
+cd -- "$work"
+
+slurm_ranks() {
+    ranks=$1
+    shift
+    nodes=$ranks
+    [ "$nodes" -le 4 ] || nodes=4
+    timeout 300 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
+}
+mpirun_ranks() {
+    ranks=$1
+    shift
+    root=
+    [ "$(id -u)" != 0 ] || root=--allow-run-as-root
+    # shellcheck disable=SC2086 # no word or one
+    env -u OMPI_MCA_btl timeout 300 mpirun $root --oversubscribe -n "$ranks" "$@"
+}
+# Losses and norms of all steps, scores of all validations.
+course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
+# same RUN: as one rank of one thread.
+same() {
+    cmp -- one/model.safetensors "$1/model.safetensors" || fail "$1: other weights"
+    course one >want
+    course "$1" >got
+    diff want got || fail "$1: other losses"
+}
+
+pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
+pack y "$cases/11-uneven-estimator-shards/test.csv" test.tbf
+# 288 rows train: 5 chunks of about 58 in 2 steps of 3 and 2, that is 15 and 10 items; warm-up, cosine, early stopping.
+set -- tabft-train --model "$model" --data train.tbf --epochs 2 --estimators 5 --chunk-rows 57 --chunks-per-step 3 --lr 1e-3 --seed 17
+works "$@" --out one --threads 1
+[ "$(grep -c '"kind":"step"' one/metrics.jsonl)" = 4 ] || fail "not 4 steps: $(cat one/metrics.jsonl)"
+[ "$(grep -c '"kind":"validation"' one/metrics.jsonl)" = 3 ] || fail 'not 3 validations'
+(cd one && sha256sum -c --quiet model.safetensors.sha256) || fail 'the checksum file is wrong'
+works "$@" --out two-threads --threads 2
+same two-threads
+works "$@" --out recomputed --threads 1 --recompute block
+same recomputed
+for ranks in 2 3 4 5; do
+    works slurm_ranks "$ranks" "$@" --out "srun-$ranks" --threads $((1 + ranks % 2))
+    same "srun-$ranks"
+    [ "$(field "srun-$ranks/run.json" world_size)" = "$ranks" ] || fail "srun-$ranks: the run's record has another world size"
+done
+works mpirun_ranks 3 "$@" --out mpirun-3 --threads 1
+same mpirun-3
+
+# Predictions and the verdict.
+works tabft-eval predict --model one/model.safetensors --train train.tbf --test test.tbf --estimators 5 --seed 17 -o one.tbf
+works tabft-eval predict --model srun-4/model.safetensors --train train.tbf --test test.tbf --estimators 5 --seed 17 -o four.tbf
+tabft-prep cat one.tbf >one.csv
+tabft-prep cat four.tbf >four.csv
+cmp one.csv four.csv || fail 'other predictions'
+works tabft-eval parity --tolerance exact --test test.tbf one srun-4 >parity.json
+grep -q '"bit_identical": *true' parity.json || { cat parity.json; fail 'parity of equal runs'; }
+# One bit of one weight: the last byte of the file is one of the weights'.
+cp -r srun-4 flipped
+size=$(wc -c <flipped/model.safetensors)
+last=$(tail -c 1 flipped/model.safetensors | od -An -tu1 | tr -d ' ')
+# shellcheck disable=SC2059 # the format is the byte
+printf "$(printf '\\%03o' $((last ^ 1)))" | dd of=flipped/model.safetensors bs=1 seek=$((size - 1)) conv=notrunc status=none
+sum=$(sha256sum <flipped/model.safetensors | cut -d ' ' -f 1)
+printf '%s  model.safetensors\n' "$sum" >flipped/model.safetensors.sha256
+sed "s/\"model_sha256\": \"[0-9a-f]*\"/\"model_sha256\": \"$sum\"/" srun-4/run.json >flipped/run.json
+status=0
+tabft-eval parity --tolerance exact --test test.tbf one flipped >parity.json || status=$?
+[ "$status" = 1 ] || { cat parity.json; fail "parity after a flipped bit: status $status instead of 1"; }
+
+# Case 11: 6 estimators, 2 epochs, 4 ranks and, with two idle ones, 8.
+set -- tabft-train --model "$model" --data train.tbf --epochs 2 --estimators 6 --validation-split 0 --lr 1e-3 --threads 1
+rm -r one
+works "$@" --out one
+works slurm_ranks 4 "$@" --out six-4
+same six-4
+works slurm_ranks 8 "$@" --out six-8
+says 'ranks 6 to 7 are idle'
+same six-8

@@ -1,0 +1,67 @@
+#!/bin/sh
+# What cannot be meant or cannot work is refused in one line, before anything is made, and leaves no folder.
+set -eu
+. "${top_srcdir:?}/tests/tools/train/helpers.sh"
+cd -- "$work"
+pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
+set -- tabft-train --model "$model" --data train.tbf --epochs 1 --estimators 1 --threads 1 --lr 1e-3 --validation-split 0
+
+# Options.
+refuses 2 '--out is missing' "$@"
+refuses 2 '--epochs: "0" is not a whole number' "$@" --out run --epochs 0
+refuses 2 '--query-fraction: "1" is not a number above 0 and below 1' "$@" --out run --query-fraction 1
+refuses 2 '--schedule: "fast" is none of' "$@" --out run --schedule fast
+refuses 2 'no CUDA backend' "$@" --out run --device cuda
+refuses 2 'is no option' "$@" --out run surplus
+refuses 2 'leaves no room' "$@" --out run --seed 4294967295 --epochs 2
+# Inputs.
+refuses 3 'train.csv' "$@" --out run --data "$cases/11-uneven-estimator-shards/train.csv"
+refuses 3 'train.tbf' "$@" --out run --model train.tbf
+refuses 3 'none.tbf' "$@" --out run --data none.tbf
+printf 'x,t,y\n1,a,0\n2,b,1\n3,a,0\n4,c,1\n5,a,0\n6,b,1\n7,a,0\n8,b,1\n' >text.csv
+pack y text.csv text.tbf
+refuses 3 '1 column holds text, which this version cannot train on: t;' "$@" --out run --data text.tbf
+printf 'x,y\n1,0\n2,1\ninf,0\n4,1\n5,0\n6,1\n7,0\n8,1\n' >inf.csv
+pack y inf.csv inf.tbf
+refuses 3 'column "x" is infinite in record 3' "$@" --out run --data inf.tbf
+printf 'x,y\n1,0\n2,1\n3,\n4,1\n5,0\n6,1\n7,0\n8,1\n' >gap.csv
+pack y gap.csv gap.tbf
+refuses 3 'the target "y" is missing in 1 records, first in record 3' "$@" --out run --data gap.tbf
+tabft-prep pack --quiet --target f0 --task regression -o number.tbf "$cases/11-uneven-estimator-shards/train.csv"
+refuses 3 'trains classifiers only' "$@" --out run --data number.tbf
+tabft-prep pack --quiet -o none.tbf "$cases/11-uneven-estimator-shards/train.csv"
+refuses 3 'has no target' "$@" --out run --data none.tbf
+printf 'x,y\n1,0\n2,0\n3,0\n4,0\n5,0\n6,0\n7,0\n8,1\n' >rare.csv
+pack y rare.csv rare.tbf
+refuses 3 'cannot be held out for validation: a label has a single row' "$@" --out run --data rare.tbf --validation-split 0.2
+refuses 3 'leaves no context beside' "$@" --out run --chunk-rows 2
+# A validation table.
+printf 'f0,f1,f2,f3,f4,f5,f6,y\n1,1,1,1,1,1,1,0\n1,1,1,1,1,1,1,7\n' >other.csv
+pack y other.csv other.tbf
+refuses 3 'record 2 has the label "7"' "$@" --out run --valid other.tbf
+printf 'f0,f1,f2,f3,f4,f5,f6,y\n1,1,1,1,1,1,1,0\n' >half.csv
+pack y half.csv half.tbf
+refuses 3 'have none of class "1", so ROC AUC is undefined' "$@" --out run --valid half.tbf
+[ ! -e run ] || fail 'a refused run left its folder'
+works "$@" --out with-table --valid half.tbf --metric log_loss --patience 1
+
+# Folders.
+works "$@" --out run
+refuses 2 'run: is used already' "$@" --out run
+works "$@" --out run --force --seed 1
+(cd run && sha256sum -c --quiet model.safetensors.sha256) || fail 'the checksum file is wrong after --force'
+[ "$(field run/run.json model_sha256)" = "$(cut -d ' ' -f 1 run/model.safetensors.sha256)" ] || fail 'run.json and the model differ'
+[ "$(find run -type f | wc -l)" = 4 ] || fail "a run leaves $(ls run)"
+mkdir empty
+works "$@" --out empty
+refuses 2 'train.tbf: is no folder' "$@" --out train.tbf
+refuses 4 'cannot make the folder' "$@" --out nowhere/run
+ln -s /nonexistent dangling
+refuses 2 'dangling: cannot be the run' "$@" --out dangling
+
+# A loss that is not finite: no weights, and the steps before stay to be looked at.
+refuses 3 'estimator 0, chunk .*, epoch [2-9], step' "$@" --out wild --epochs 9 --lr 99 --clip 0 --schedule constant
+[ "$(ls wild)" = metrics.jsonl.partial ] || fail "after a failed run: $(ls wild)"
+refuses 2 'wild: is used already' "$@" --out wild
+works "$@" --out wild --force
+[ ! -e wild/metrics.jsonl.partial ] || fail 'the rest of the failed run stays after --force'
