@@ -135,9 +135,16 @@ int input_open(struct input *in, const char *path, const char *near, struct tabf
             in->stored_size = 0;
         }
     }
+    size_t length = strlen(in->name);
+    if (in->reader != NULL && length > 3 && strcasecmp(in->name + length - 3, ".gz") == 0) {
+        FAIL(f, TABFT_INPUT, "%s: is no gzip file, whatever its name says; copy or make it again, or name it otherwise", path);
+    }
     if (in->reader == NULL) TRY(open_scratch(in, near, f));
     size_t n = in->size < sizeof head ? (size_t)in->size : sizeof head;
     TRY(input_get(in, 0, head, n, f));
+    if (n >= 4 && memcmp(head, "TBF\x01", 4) == 0 && in->scratch != NULL) {
+        FAIL(f, TABFT_INPUT, "%s: is a packed table already; tabft-prep merge joins such files, cat makes text of them", input_said(in));
+    }
     const char *encoding = foreign_encoding(head, n);
     in->is_npy = n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0;
     if (encoding != NULL) {
