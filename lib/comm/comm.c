@@ -64,7 +64,8 @@ static int engine_choose(struct comm *c, const char *wanted, struct tabft_failur
 {
     const char *name = engine_name(c, wanted);
     if (strcmp(name, "self") == 0 && c->size > 1)
-        return tabft_fail(f, TABFT_USE, "engine self carries one rank, the launcher started %d; use --engine mpi or one rank",
+        return tabft_fail(f, TABFT_USE,
+                          "engine self carries one rank, the launcher started %d; use --engine mpi or one rank",
                           c->size);
     return plugin_open(name, &c->engine, f);
 }
@@ -156,13 +157,6 @@ void comm_close(struct comm *c)
 
 /* ---- waiting ---- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Between two looks: yield while an answer is near, then sleep longer and longer, so that ranks that wait leave the
  * processors to those that work. */
 static void back_off(double idle)
@@ -176,8 +170,8 @@ static void back_off(double idle)
     (void)nanosleep(&t, NULL);
 }
 
-/* Where all ranks fail with the same message, one line is enough: higher ranks give lower ones the time to speak and to end
- * them. Seconds, less than the watchdog's grace. */
+/* Where all ranks fail with the same message, one line is enough: higher ranks give lower ones the time to speak
+ * and to end them. Seconds, less than the watchdog's grace. */
 static double turn_to_speak(const struct comm *c) { return 0.05 * (c->rank < 40 ? c->rank : 40); }
 
 static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
@@ -185,12 +179,12 @@ static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
     char message[COMM_ENGINE_MESSAGE] = "", late[256] = "";
     bool done = false, moved = false;
     /* `waited` grows by at most a second a look: a job that was suspended is not late. */
-    double last = now(), waited = 0, idle = 0;
+    double last = comm_now(), waited = 0, idle = 0;
     for (;;) {
         if (c->engine->test(c->engine_state, &done, &moved, message) < 0)
             return tabft_fail(f, TABFT_PEER, "%s: engine %s: %s", what, c->engine->name, message);
         if (done) return 0;
-        const double t = now(), passed = t - last < 1 ? t - last : 1;
+        const double t = comm_now(), passed = t - last < 1 ? t - last : 1;
         last = t;
         waited += passed;
         idle = moved ? 0 : idle + passed;
@@ -198,8 +192,8 @@ static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
         back_off(idle);
     }
     if (c->watch != NULL) watch_suspect(c->watch, late, sizeof late);
-    return tabft_fail(f, TABFT_PEER, "waited %d s for the other ranks: %s%s; all ranks end (--comm-timeout)", c->timeout_s,
-                      what, late);
+    return tabft_fail(f, TABFT_PEER, "waited %d s for the other ranks: %s%s; all ranks end (--comm-timeout)",
+                      c->timeout_s, what, late);
 }
 
 /* What every collective does around its start: count it, bound it, wait. */
@@ -272,8 +266,8 @@ int comm_exchange(struct comm *c, const void *send, const size_t *send_bytes, co
     char message[COMM_ENGINE_MESSAGE] = "";
     const int own = comm_rank(c);
     if (send_bytes[own] != receive_bytes[own])
-        return tabft_fail(f, TABFT_SYSTEM, "exchange: rank %d sends itself %zu bytes and expects %zu", own, send_bytes[own],
-                          receive_bytes[own]);
+        return tabft_fail(f, TABFT_SYSTEM, "exchange: rank %d sends itself %zu bytes and expects %zu", own,
+                          send_bytes[own], receive_bytes[own]);
     if (send_bytes[own] > 0)
         memcpy((char *)receive + receive_offset[own], (const char *)send + send_offset[own], send_bytes[own]);
     if (comm_size(c) == 1) return 0;
@@ -343,7 +337,8 @@ int comm_check_equal(struct comm *c, const char *name, const char *value, struct
             FAIL(f, TABFT_USE, "%s differs: '%s' on rank 0 (%s), '%s' on rank %d (%s); give all ranks the same", name,
                  all[0].text, all[0].host, all[r].text, r, all[r].host);
         FAIL(f, TABFT_USE,
-             "%s differs: %llu bytes with hash %016llx on rank 0 (%s), %llu with %016llx on rank %d (%s), both beginning '%s'",
+             "%s differs: %llu bytes with hash %016llx on rank 0 (%s), %llu with %016llx on rank %d (%s), "
+             "both beginning '%s'; give all ranks the same",
              name, (unsigned long long)all[0].length, (unsigned long long)all[0].hash, all[0].host,
              (unsigned long long)all[r].length, (unsigned long long)all[r].hash, r, all[r].host, all[0].text);
     }

@@ -1,10 +1,11 @@
-/* Ranks and bytes: who is there (PMIx or a single process), collectives through an engine (self, mpi), a watchdog, and how
- * a failing rank ends the others. Nothing here knows gradients; reduce.h adds the fixed-shape sum.
+/* Ranks and bytes: who is there (PMIx or a single process), collectives through an engine (self, mpi), a watchdog,
+ * and how a failing rank ends the others. Nothing here knows gradients; reduce.h adds the fixed-shape sum.
  *
  * Environment that is read: PMIX_NAMESPACE (a PMIx server is there: srun --mpi=pmix, Open MPI's mpirun, prterun),
- * SLURM_STEP_NUM_TASKS, PMI_SIZE and OMPI_COMM_WORLD_SIZE (a launcher that meant several ranks), SLURMD_NODENAME (the node's
- * name in messages), TABFT_PLUGIN_PATH (colon-separated folders of engine plugins, before ../lib/tabft beside the program
- * and the installed folder). A plugin's folder and file must belong to root or the user and be writable by nobody else.
+ * SLURM_STEP_NUM_TASKS, PMI_SIZE and OMPI_COMM_WORLD_SIZE (a launcher that meant several ranks), SLURMD_NODENAME
+ * (the node's name in messages), TABFT_PLUGIN_PATH (colon-separated folders of engine plugins, before ../lib/tabft
+ * beside the program and the installed folder). A plugin's folder and file must belong to root or the user and be
+ * writable by nobody else.
  *
  * Threads: one struct comm is used by one thread (the one that opened it), but comm_abort may be called from any. */
 #ifndef TABFT_COMM_COMM_H
@@ -17,8 +18,9 @@
 
 struct comm;
 
-/* What to do before a rank ends because of another one: print `message` (one line, no newline), remove temporary files. Called
- * at most once, from the watchdog's thread, while the main thread may be anywhere; the process ends right after. */
+/* What to do before a rank ends because of another one: print `message` (one line, no newline; NULL where another rank
+ * has spoken already), remove temporary files. Called at most once, from the watchdog's thread, while the main thread may
+ * be anywhere; the process ends right after. */
 typedef void comm_last_words(void *context, int rank, const char *host, const char *message);
 
 struct comm_options {
@@ -29,11 +31,11 @@ struct comm_options {
     void *last_words_context;
 };
 
-/* Finds the launcher, joins the ranks, opens the engine. Refuses (TABFT_USE) what cannot be meant: SLURM_STEP_NUM_TASKS > 1
- * without a PMIx server ("add --mpi=pmix"), several ranks without an engine that carries them, neighbours of another
- * version, engine or timeout. *out is set on failure too (NULL where nothing was joined): print the message, then
- * comm_abort(*out, status), which ends the ranks that wait for this one.
- * To be called before anything that may fail: a process that ends before its neighbours know it is missed only by srun
+/* Finds the launcher, joins the ranks, opens the engine. Refuses (TABFT_USE) what cannot be meant:
+ * SLURM_STEP_NUM_TASKS > 1 without a PMIx server ("add --mpi=pmix"), several ranks without an engine that carries
+ * them, neighbours of another version, engine or timeout. *out is set on failure too (NULL where nothing was
+ * joined): print the message, then comm_abort(*out, status), which ends the ranks that wait for this one. To be
+ * called before anything that may fail: a process that ends before its neighbours know it is missed only by srun
  * --kill-on-bad-exit=1, or when the others have waited for timeout_s. */
 int comm_open(struct comm **out, const struct comm_options *options, struct tabft_failure *f) TABFT_MUST_CHECK;
 
@@ -44,17 +46,19 @@ int comm_local_rank(const struct comm *c);       /* among the ranks of this node
 const char *comm_host(const struct comm *c);     /* this node's name */
 const char *comm_engine(const struct comm *c);   /* "self", "mpi" */
 const char *comm_launcher(const struct comm *c); /* "pmix (slurm)", "pmix", "none" */
-/* The versions of what carries the ranks, one line: "PMIx 4.2.2; Open MPI v4.1.4"; "" for a single process without launcher. */
+/* The versions of what carries the ranks, one line: "PMIx 4.2.2; Open MPI v4.1.4"; "" for a single process without
+ * launcher. */
 const char *comm_libraries(const struct comm *c);
 
-/* What this machine offers, for --version: lines "  name: what, where" about the PMIx library and the engines, found without
- * starting or joining anything. Writes at most `size` bytes including the 0. */
+/* What this machine offers, for --version: lines "  name: what, where" about the PMIx library and the engines,
+ * found without starting or joining anything. Writes at most `size` bytes including the 0. */
 void comm_describe(char *text, size_t size);
 
-/* Collectives: every rank calls the same ones in the same order with matching sizes. Buffers are host memory; send and
- * receive do not overlap except where said. Errors: TABFT_PEER when it took longer than the timeout or the engine lost a
- * rank; the message names the collective and a rank that is silent or behind where one is known. After an error only
- * comm_abort may follow. A rank that dies ends this process from the watchdog's thread (status 5), wherever it is. */
+/* Collectives: every rank calls the same ones in the same order with matching sizes. Buffers are host memory; send
+ * and receive do not overlap except where said. Errors: TABFT_PEER when it took longer than the timeout or the
+ * engine lost a rank; the message names the collective and a rank that is silent or behind where one is known.
+ * After an error only comm_abort may follow. A rank that dies ends this process from the watchdog's thread (status
+ * 5), wherever it is. */
 int comm_barrier(struct comm *c, struct tabft_failure *f) TABFT_MUST_CHECK;
 int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Every rank gives `bytes`, gets size*bytes in rank order. `send` may be the own place in `receive`. */
@@ -67,20 +71,22 @@ int comm_gather_all_v(struct comm *c, const void *send, const size_t *bytes, voi
 int comm_exchange(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset, void *receive,
                   const size_t *receive_bytes, const size_t *receive_offset, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* The agreement: the worst `code` of all ranks in *agreed on every rank (0 if all are 0); a rank with code != 0 has printed
- * its message before. Used where a rank may have failed alone (loading, preprocessing) and for stop requests.
- * Worst first: SYSTEM, INPUT, USE, NOT_HELD, PEER, STOPPED. */
+/* The agreement: the worst `code` of all ranks in *agreed on every rank (0 if all are 0); a rank with code != 0 has
+ * printed its message before. Used where a rank may have failed alone (loading, preprocessing) and for stop
+ * requests. Worst first: SYSTEM, INPUT, USE, NOT_HELD, PEER, STOPPED. */
 int comm_agree(struct comm *c, int code, int *agreed, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* Refuses (TABFT_USE, the same message on every rank, a little later on higher ones) unless all ranks give the same text: version, options, digest of the
- * data, instruction set. `name` says what it is ("the data digest"). The message shows both values. */
+/* Refuses (TABFT_USE, the same message on every rank, a little later on higher ones) unless all ranks give the same
+ * text: version, options, digest of the data, instruction set. `name` says what it is ("the data digest"). The
+ * message shows both values. */
 int comm_check_equal(struct comm *c, const char *name, const char *value, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* Ends all ranks with `status` (the caller has printed its line; 0 is made 5): the others are told, PMIx_Abort, _exit.
- * The first status of all ranks becomes the launcher's. NULL: a rank that failed before comm_open; where a launcher is there
- * it is told too. Does not return. */
+/* Ends all ranks with `status` (the caller has printed its line; 0 is made 5): the others are told, PMIx_Abort,
+ * _exit. The first status of all ranks becomes the launcher's. NULL: a rank that failed before comm_open; where a
+ * launcher is there it is told too. Does not return. */
 void comm_abort(struct comm *c, int status) __attribute__((noreturn));
-/* Clean end; every rank calls it and waits for the others in it. A rank that ends without it is taken for dead. NULL is fine. */
+/* Clean end; every rank calls it and waits for the others in it. A rank that ends without it is taken for dead.
+ * NULL is fine. */
 void comm_close(struct comm *c);
 
 #endif

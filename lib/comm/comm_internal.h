@@ -5,10 +5,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/failure.h"
 #include "comm/comm.h"
 #include "comm/engine.h"
+
+/* Seconds of CLOCK_MONOTONIC. */
+static inline double comm_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 enum { COMM_HOST_SIZE = 64, COMM_CARD_SIZE = 1024 };
 
@@ -38,7 +47,8 @@ const char *launcher_version(const struct launcher *l);
 /* ---- plugin.c: engines by name ---- */
 extern const struct comm_engine comm_engine_self;
 
-/* Finds, checks and opens the plugin of `name`. It stays loaded until the process ends. TABFT_USE when there is none. */
+/* Finds, checks and opens the plugin of `name`. It stays loaded until the process ends. TABFT_USE when there is
+ * none. */
 int plugin_open(const char *name, const struct comm_engine **out, struct tabft_failure *f) TABFT_MUST_CHECK;
 void plugin_describe(const char *name, char *text, size_t size);
 

@@ -1,8 +1,9 @@
-/* What carries bytes between ranks: a table of functions that an engine fills. self is built in; others are plugins,
- * shared objects "tabft-engine-NAME.so" that export `tabft_comm_engine` and use nothing of libtabft.
+/* What carries bytes between ranks: a table of functions that an engine fills. self is built in; others are
+ * plugins, shared objects "tabft-engine-NAME.so" that export `tabft_comm_engine` and use nothing of libtabft.
  *
- * An operation is started, then tested until it is done; one at a time. Buffers stay with the engine until then. Every
- * function that can fail returns 0 or -1 with a line in `message`; after a failure only close may follow, or nothing. */
+ * An operation is started, then tested until it is done; one at a time. Buffers stay with the engine until then.
+ * Every function that can fail returns 0 or -1 with a line in `message`; after a failure only close may follow, or
+ * nothing. */
 #ifndef TABFT_COMM_ENGINE_H
 #define TABFT_COMM_ENGINE_H
 
@@ -18,7 +19,8 @@ struct comm_engine {
     void (*prepare)(void);
     /* The library's name and version, without starting it. */
     void (*version)(char *text, size_t size);
-    /* Joins; fails unless the library sees this rank and size. Blocks. `chunk`: largest piece of bytes at once, <= 2^31 - 1. */
+    /* Joins; fails unless the library sees this rank and size. Blocks. `chunk`: largest piece of bytes at once, <=
+     * 2^31 - 1. */
     int (*open)(void **state, int rank, int size, size_t chunk, char message[COMM_ENGINE_MESSAGE]);
     int (*barrier)(void *state, char message[COMM_ENGINE_MESSAGE]);
     int (*broadcast)(void *state, void *data, size_t bytes, int root, char message[COMM_ENGINE_MESSAGE]);

@@ -34,7 +34,8 @@ static int self_gather_all(void *state, const size_t *bytes, void *receive, char
     return 0;
 }
 
-static int self_exchange(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset, char *receive,
+static int self_exchange(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset,
+                         char *receive,
                          const size_t *receive_bytes, const size_t *receive_offset, char message[COMM_ENGINE_MESSAGE])
 {
     (void)state, (void)send, (void)send_bytes, (void)send_offset;

@@ -1,6 +1,6 @@
-/* Who started this process, and the PMIx client. Slurm's PMIx server offers little, so only Init, Get, Put, Commit, Fence,
- * Abort and Finalize are used. The library belongs to the site: it is opened by name, with local symbols, so that an MPI
- * that brings its own copy does not clash with it (both may join: PMIx counts). */
+/* Who started this process, and the PMIx client. Slurm's PMIx server offers little, so only Init, Get, Put, Commit,
+ * Fence, Abort and Finalize are used. The library belongs to the site: it is opened by name, with local symbols, so
+ * that an MPI that brings its own copy does not clash with it (both may join: PMIx counts). */
 #include "comm/comm_internal.h"
 
 #include <dlfcn.h>
@@ -65,10 +65,12 @@ int launcher_detect(bool *pmix, struct tabft_failure *f)
     const long open_mpi = count_from("OMPI_COMM_WORLD_SIZE");
     if (slurm > 1 && (pmi > 1 || getenv("PMI_FD") != NULL))
         return tabft_fail(f, TABFT_USE,
-                          "srun started %ld processes with PMI-2, which TabFT does not speak; use srun --mpi=pmix", slurm);
+                          "srun started %ld processes with PMI-2, which TabFT does not speak; use srun --mpi=pmix",
+                          slurm);
     if (slurm > 1)
         return tabft_fail(f, TABFT_USE,
-                          "srun started %ld separate processes that cannot see each other; add --mpi=pmix to srun", slurm);
+                          "srun started %ld separate processes that cannot see each other; add --mpi=pmix to srun",
+                          slurm);
     if (pmi > 1 || open_mpi > 1)
         return tabft_fail(f, TABFT_USE,
                           "a launcher without PMIx started %ld processes; use srun --mpi=pmix or Open MPI's mpirun",
@@ -93,8 +95,8 @@ static int pmix_load(struct pmix_client *pmix, struct tabft_failure *f)
     pmix->library = dlopen(PMIX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (pmix->library == NULL)
         return tabft_fail(f, TABFT_SYSTEM,
-                          "the launcher offers PMIx, but its library cannot be opened: %s; install it (Debian: libpmix2) or "
-                          "load the site's module",
+                          "the launcher offers PMIx, but its library cannot be opened: %s; install it (Debian: "
+                          "libpmix2) or load the site's module",
                           dlerror());
 #define X(result, name, parameters)                                                                                    \
     {                                                                                                                  \
@@ -114,7 +116,8 @@ static void pmix_unload(struct pmix_client *pmix)
     pmix->library = NULL;
 }
 
-static int pmix_failed(const struct launcher *l, int code, const char *doing, pmix_status_t status, struct tabft_failure *f)
+static int pmix_failed(const struct launcher *l, int code, const char *doing, pmix_status_t status,
+                       struct tabft_failure *f)
 {
     return tabft_fail(f, code, "PMIx, %s: %s", doing, l->pmix.PMIx_Error_string(status));
 }

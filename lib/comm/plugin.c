@@ -1,5 +1,5 @@
-/* Engines by name: where a plugin may lie, and whether it may be trusted. Whoever can write a plugin runs code in the job,
- * so folder and file must belong to root or the user and be writable by nobody else. */
+/* Engines by name: where a plugin may lie, and whether it may be trusted. Whoever can write a plugin runs code in
+ * the job, so folder and file must belong to root or the user and be writable by nobody else. */
 #include "comm/comm_internal.h"
 
 #include <dlfcn.h>
@@ -64,8 +64,8 @@ static int plugin_find(const char *name, char path[PATH_MAX], struct tabft_failu
     if (beside_program(folder) && plugin_in(folder, strlen(folder), name, path)) return 0;
     if (plugin_in(TABFT_PLUGIN_DIR, strlen(TABFT_PLUGIN_DIR), name, path)) return 0;
     return tabft_fail(f, TABFT_USE,
-                      "no engine '%s': tabft-engine-%s.so is neither in TABFT_PLUGIN_PATH nor in %s; build TabFT with MPI "
-                      "(configure --with-mpi), or start one rank",
+                      "no engine '%s': tabft-engine-%s.so is neither in TABFT_PLUGIN_PATH nor in %s; build TabFT "
+                      "with MPI (configure --with-mpi), or start one rank",
                       name, name, TABFT_PLUGIN_DIR);
 }
 

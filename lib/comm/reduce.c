@@ -7,106 +7,31 @@
 #include "base/memory.h"
 #include "base/threads.h"
 #include "comm/comm.h"
+#include "comm/reduce_internal.h"
 #include "comm/tree.h"
 
-enum {
-    ADD_BLOCK = 1 << 15,          /* floats that one thread adds at a time */
-    EXCHANGE_BYTES = 8 << 20,     /* of the send and of the receive buffer, about; more only with very many ranks */
-    EXCHANGE_LEAST = 256          /* floats of a piece, however many ranks there are */
-};
-
-/* One addition of the tree above the ranks' roots: row `to` += row `from`. */
-struct merge {
-    size_t to, from;
-};
-
-/* Every size that follows from (n_items, n_parameters, size, rank): what is allocated and what --plan prints. */
-struct layout {
-    size_t item_begin, item_end;
-    size_t slice_begin, slice_end;
-    size_t n_slots, stride;        /* partial sums: n_slots vectors of `stride` floats */
-    size_t n_own_roots, n_roots;   /* of this rank, of all ranks */
-    size_t piece, n_pieces;        /* floats of each slice that travel at once, and how often */
-    size_t send_floats, receive_floats;
-    size_t n_blocks;               /* REDUCE_BLOCKs in the own slice */
-};
+enum { ADD_BLOCK = 1 << 15 }; /* floats that one thread adds at a time */
 
 struct reduce {
     struct comm *c;
     struct threads *pool;
     size_t n_items, n_parameters;
     int size, rank;
-    struct layout l;
+    struct reduce_layout l;
     size_t next_item;
     struct tree_node stack[TREE_COVER_MAX]; /* what slot i holds */
     size_t depth;
     float *slots;
     float *send, *receive;
     double *block_sums;     /* [n_blocks] */
-    struct merge *merges;   /* [n_roots - 1] in an order that finishes the tree in row 0 */
+    struct reduce_merge *merges;   /* [n_roots - 1] in an order that finishes the tree in row 0 */
     size_t *first_root;     /* [size + 1]: roots of rank r are first_root[r] .. first_root[r + 1] - 1 */
     size_t *slice_begin;    /* [size + 1] */
     size_t *counts;         /* [4 * size]: sizes and offsets of an exchange, in bytes */
 };
 
-void reduce_share(size_t n, int size, int rank, size_t *begin, size_t *end)
-{
-    const size_t each = n / (size_t)size, more = n % (size_t)size, r = (size_t)rank;
-    *begin = r * each + (r < more ? r : more);
-    *end = *begin + each + (r < more ? 1 : 0);
-}
-
-/* Slices: shares of whole blocks, the last one cut at the end. */
-static void slice_of(size_t n_parameters, int size, int rank, size_t *begin, size_t *end)
-{
-    const size_t n_blocks = (n_parameters + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
-    reduce_share(n_blocks, size, rank, begin, end);
-    *begin *= REDUCE_BLOCK;
-    *end *= REDUCE_BLOCK;
-    if (*begin > n_parameters) *begin = n_parameters;
-    if (*end > n_parameters) *end = n_parameters;
-}
-
-static size_t roots_of(size_t n_items, int size, int rank, struct tree_node cover[TREE_COVER_MAX])
-{
-    size_t begin, end;
-    reduce_share(n_items, size, rank, &begin, &end);
-    return tree_cover(n_items, begin, end, cover);
-}
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-static void layout_of(size_t n_items, size_t n_parameters, int size, int rank, struct layout *l)
-{
-    struct tree_node cover[TREE_COVER_MAX];
-    *l = (struct layout){0};
-    reduce_share(n_items, size, rank, &l->item_begin, &l->item_end);
-    slice_of(n_parameters, size, rank, &l->slice_begin, &l->slice_end);
-    l->n_slots = tree_stack_depth(n_items, l->item_begin, l->item_end);
-    l->stride = (n_parameters + 15) / 16 * 16;
-    l->n_blocks = (l->slice_end - l->slice_begin + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
-    size_t most_roots = 0;
-    for (int r = 0; r < size; r++) {
-        const size_t roots = roots_of(n_items, size, r, cover);
-        l->n_roots += roots;
-        most_roots = larger(most_roots, roots);
-        if (r == rank) l->n_own_roots = roots;
-    }
-    if (size == 1) return;
-    /* The same piece on every rank, so all make the same number of exchanges: rank 0 has the longest slice. */
-    size_t slice0_begin, slice0_end;
-    slice_of(n_parameters, size, 0, &slice0_begin, &slice0_end);
-    const size_t rows = larger(most_roots * (size_t)size, l->n_roots);
-    l->piece = larger(EXCHANGE_BYTES / sizeof(float) / rows / 64 * 64, EXCHANGE_LEAST);
-    l->piece = smaller(l->piece, slice0_end - slice0_begin);
-    l->n_pieces = (slice0_end - slice0_begin + l->piece - 1) / l->piece;
-    l->send_floats = l->n_own_roots * (size_t)size * l->piece;
-    l->receive_floats = l->n_roots * smaller(l->piece, l->slice_end - l->slice_begin);
-}
-
-/* Row numbers of the tree's additions: a node that is some rank's root is a row, any other is its left child's row after its
- * right child's was added. Returns the row of [begin, end). Recursion no deeper than log2(n_items). */
+/* Row numbers of the tree's additions: a node that is some rank's root is a row, any other is its left child's row
+ * after its right child's was added. Returns the row of [begin, end). Recursion no deeper than log2(n_items). */
 static size_t plan_merges(struct reduce *r, size_t begin, size_t end, const struct tree_node *roots, size_t *n_merges)
 {
     /* Rows are in item order, so the row of the root that starts at `begin` is found by bisection. */
@@ -120,7 +45,7 @@ static size_t plan_merges(struct reduce *r, size_t begin, size_t end, const stru
     const size_t middle = tree_split(begin, end);
     const size_t left = plan_merges(r, begin, middle, roots, n_merges);
     const size_t right = plan_merges(r, middle, end, roots, n_merges);
-    r->merges[(*n_merges)++] = (struct merge){left, right};
+    r->merges[(*n_merges)++] = (struct reduce_merge){left, right};
     return left;
 }
 
@@ -131,10 +56,11 @@ static int plan_tree(struct reduce *r, struct tabft_failure *f)
     TRY(memory_new(&roots, r->l.n_roots + TREE_COVER_MAX, sizeof *roots, "the plan of the gradient sum", f));
     for (int rank = 0; rank < r->size; rank++) {
         size_t begin, end;
-        slice_of(r->n_parameters, r->size, rank, &begin, &end);
+        reduce_slice_of(r->n_parameters, r->size, rank, &begin, &end);
         r->slice_begin[rank] = begin;
         r->slice_begin[rank + 1] = end;
-        r->first_root[rank + 1] = r->first_root[rank] + roots_of(r->n_items, r->size, rank, roots + r->first_root[rank]);
+        r->first_root[rank + 1] = r->first_root[rank] + reduce_roots_of(r->n_items, r->size, rank,
+                                                                        roots + r->first_root[rank]);
     }
     size_t n_merges = 0;
     (void)plan_merges(r, 0, r->n_items, roots, &n_merges);
@@ -161,7 +87,7 @@ int reduce_open(struct reduce **out, struct comm *c, struct threads *pool, size_
     r->rank = comm_rank(c);
     if (reduce_bytes(n_items, n_parameters, r->size, r->rank) == SIZE_MAX)
         FAIL(f, TABFT_SYSTEM, "no memory for sums of %zu parameters over %zu items", n_parameters, n_items);
-    layout_of(n_items, n_parameters, r->size, r->rank, &r->l);
+    reduce_layout_of(n_items, n_parameters, r->size, r->rank, &r->l);
     r->next_item = r->l.item_begin;
     const size_t ranks = (size_t)r->size;
     TRY(memory_new_aligned(&r->slots, r->l.n_slots * r->l.stride, sizeof *r->slots, what, f));
@@ -194,18 +120,7 @@ void reduce_close(struct reduce *r)
     free(r);
 }
 
-size_t reduce_bytes(size_t n_items, size_t n_parameters, int size, int rank)
-{
-    struct layout l;
-    layout_of(n_items, n_parameters, size, rank, &l);
-    size_t floats, bytes;
-    if (!size_mul(l.n_slots, l.stride, &floats) || !size_add(floats, l.send_floats, &floats) ||
-        !size_add(floats, l.receive_floats, &floats) || !size_mul(floats, sizeof(float), &bytes))
-        return SIZE_MAX;
-    const size_t small = sizeof(struct reduce) + l.n_blocks * sizeof(double) + l.n_roots * sizeof(struct merge) +
-                         (6 * (size_t)size + 2) * sizeof(size_t);
-    return size_add(bytes, small, &bytes) ? bytes : SIZE_MAX;
-}
+size_t reduce_struct_bytes(void) { return sizeof(struct reduce); }
 
 void reduce_items(const struct reduce *r, size_t *begin, size_t *end)
 {
@@ -253,8 +168,8 @@ static void vector_run(struct reduce *r, threads_body *body, float *to, const fl
 int reduce_add(struct reduce *r, size_t item, const float *gradient, struct tabft_failure *f)
 {
     if (item != r->next_item || item >= r->l.item_end)
-        return tabft_fail(f, TABFT_SYSTEM, "gradient sum: item %zu came where %zu of %zu..%zu was due", item, r->next_item,
-                          r->l.item_begin, r->l.item_end);
+        return tabft_fail(f, TABFT_SYSTEM, "gradient sum: item %zu came where %zu of %zu..%zu was due", item,
+                          r->next_item, r->l.item_begin, r->l.item_end);
     r->next_item++;
     struct tree_node *stack = r->stack;
     if (r->depth > 0 && tree_is_node(r->n_items, stack[r->depth - 1].begin, item + 1)) {

@@ -26,13 +26,6 @@ struct hello {
 
 static const char hello_magic[8] = "TABFTrg1";
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void ring_listener_none(struct ring_listener *l) { *l = (struct ring_listener){-1, 0}; }
 
 void ring_listener_close(struct ring_listener *l)
@@ -128,8 +121,8 @@ fail:
 
 void ring_card_print(const struct ring_card *card, char text[COMM_CARD_SIZE])
 {
-    int n = snprintf(text, COMM_CARD_SIZE, "tabft1 %s %s %s %d %s", card->agreement, card->host, card->machine, card->port,
-                     card->token);
+    int n = snprintf(text, COMM_CARD_SIZE, "tabft1 %s %s %s %d %s", card->agreement, card->host, card->machine,
+                     card->port, card->token);
     for (int i = 0; i < card->n_addresses && n > 0 && n < COMM_CARD_SIZE; i++)
         n += snprintf(text + n, (size_t)(COMM_CARD_SIZE - n), " %s", card->addresses[i]);
 }
@@ -138,10 +131,11 @@ int ring_card_parse(struct ring_card *card, int rank, const char *text, struct t
 {
     int at = 0;
     *card = (struct ring_card){0};
-    if (sscanf(text, "tabft1 %127s %63s %79s %d %32s%n", card->agreement, card->host, card->machine, &card->port, card->token,
-               &at) != 5 ||
+    if (sscanf(text, "tabft1 %127s %63s %79s %d %32s%n", card->agreement, card->host, card->machine, &card->port,
+               card->token, &at) != 5 ||
         at == 0 || card->port < 1 || card->port > 65535 || strlen(card->token) != RING_TOKEN_SIZE - 1)
-        return tabft_fail(f, TABFT_SYSTEM, "rank %d is of another TabFT: its address cannot be read; start one build", rank);
+        return tabft_fail(f, TABFT_SYSTEM, "rank %d is of another TabFT: its address cannot be read; start one build",
+                          rank);
     for (int used; card->n_addresses < RING_ADDRESSES; at += used, card->n_addresses++)
         if (sscanf(text + at, " %45s%n", card->addresses[card->n_addresses], &used) != 1) break;
     return 0;
@@ -150,7 +144,7 @@ int ring_card_parse(struct ring_card *card, int rank, const char *text, struct t
 static int wait_for(int fd, short events, double until)
 {
     for (;;) {
-        const double left = (until - now()) * 1000;
+        const double left = (until - comm_now()) * 1000;
         struct pollfd p = {.fd = fd, .events = events};
         const int n = poll(&p, 1, left > 0 ? (int)left + 1 : 0);
         if (n > 0) return 0;
@@ -215,7 +209,7 @@ int ring_dial(int *fd, const struct ring_card *mine, const struct ring_card *car
     for (int i = 0; !same_machine && s < 0 && i < card->n_addresses; i++) {
         /* An address that this node has too (a bridge for containers) cannot lead to the other one. */
         if (is_own(mine, card->addresses[i])) continue;
-        const double limit = now() + 1e-3 * ADDRESS_WAIT_MS;
+        const double limit = comm_now() + 1e-3 * ADDRESS_WAIT_MS;
         const size_t n = strlen(tried);
         (void)snprintf(tried + n, sizeof tried - n, " %s", card->addresses[i]);
         s = connect_to(card->addresses[i], card->port, limit < until ? limit : until);
@@ -231,7 +225,8 @@ int ring_dial(int *fd, const struct ring_card *mine, const struct ring_card *car
     }
     if (s < 0)
         return tabft_fail(f, TABFT_SYSTEM,
-                          "rank %d on %s cannot be reached at port %d of%s: %s; the nodes of a job must reach each other by TCP",
+                          "rank %d on %s cannot be reached at port %d of%s: %s; the nodes of a job must "
+                          "reach each other by TCP",
                           rank, card->host, card->port, tried[0] ? tried : " any address", strerror(e));
     set_patience(s);
     *fd = s;
@@ -254,15 +249,15 @@ static bool hello_is(int s, const struct ring_card *mine, int rank, double until
            memcmp(hello.token, mine->token, sizeof mine->token) == 0 && hello.rank == rank;
 }
 
-int ring_accept(int *fd, const struct ring_listener *l, const struct ring_card *mine, int rank, const char *host, double until,
-                struct tabft_failure *f)
+int ring_accept(int *fd, const struct ring_listener *l, const struct ring_card *mine, int rank, const char *host,
+                double until, struct tabft_failure *f)
 {
     for (;;) {
         if (wait_for(l->fd, POLLIN, until) != 0)
             return tabft_fail(f, TABFT_PEER, "rank %d on %s did not connect: %s", rank, host, strerror(errno));
         const int s = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (s < 0) continue; /* it went away again */
-        const double limit = now() + 1e-3 * HELLO_WAIT_MS;
+        const double limit = comm_now() + 1e-3 * HELLO_WAIT_MS;
         if (hello_is(s, mine, rank, limit < until ? limit : until)) {
             set_patience(s);
             *fd = s;

@@ -1,5 +1,5 @@
-/* The sockets of the watchdog's ring: what a rank tells the others about itself (its card), dialling the next rank, accepting
- * the previous one. A connection counts only with the secret number on the card, which travels by PMIx. */
+/* The sockets of the watchdog's ring: what a rank tells the others about itself (its card), dialling the next rank,
+ * accepting the previous one. A connection counts only with the secret number on the card, which travels by PMIx. */
 #ifndef TABFT_COMM_RING_INTERNAL_H
 #define TABFT_COMM_RING_INTERNAL_H
 
@@ -36,7 +36,7 @@ int ring_card_parse(struct ring_card *card, int rank, const char *text, struct t
 int ring_dial(int *fd, const struct ring_card *mine, const struct ring_card *card, int self, int rank, double until,
               struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Waits for the connection of `rank`; any other is dropped. */
-int ring_accept(int *fd, const struct ring_listener *l, const struct ring_card *mine, int rank, const char *host, double until,
-                struct tabft_failure *f) TABFT_MUST_CHECK;
+int ring_accept(int *fd, const struct ring_listener *l, const struct ring_card *mine, int rank, const char *host,
+                double until, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

@@ -23,7 +23,8 @@ bool tree_is_node(size_t n, size_t begin, size_t end)
 
 size_t tree_cover(size_t n, size_t begin, size_t end, struct tree_node cover[TREE_COVER_MAX])
 {
-    /* A depth-first walk with its own stack: a node inside the run is taken whole, one that straddles its edge is split. */
+    /* A depth-first walk with its own stack: a node inside the run is taken whole, one that straddles its edge is
+     * split. */
     struct tree_node stack[TREE_COVER_MAX];
     size_t depth = 0, count = 0;
     if (begin >= end || n == 0) return 0;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# An engine plugin is code: one that others may write to, or that is another user's, is refused before it is opened; the PMIx
-# library that would be used is shown by its path.
+# An engine plugin is code: one that others may write to, or that is another user's, is refused before it is opened;
+# the PMIx library that would be used is shown by its path.
 set -eu
 : "${top_srcdir:?}" "${top_builddir:?}"
 plugin=$top_builddir/lib/tabft/tabft-engine-mpi.so

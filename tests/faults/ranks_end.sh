@@ -1,6 +1,7 @@
 #!/bin/sh
-# One rank ends in some way at some point: all processes are gone within 10 s, the status is not 0, and our first line names
-# the rank. Under srun without and with --kill-on-bad-exit, and under mpirun. A rank that is stopped is noticed by the timeout.
+# One rank ends in some way at some point: all processes are gone within 10 s, the status is not 0, and our first line
+# names the rank. Under srun without and with --kill-on-bad-exit, and under mpirun. A rank that is stopped is noticed
+# by the timeout.
 set -eu
 : "${top_srcdir:?}" "${top_builddir:?}"
 [ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
@@ -22,8 +23,8 @@ left_over() {
         case $(readlink "$process/exe" 2>/dev/null) in "$program"*) printf '%s ' "${process#/proc/}" ;; esac
     done
 }
-# ends LIMIT TEXT STATUS COMMAND...: the command fails within LIMIT s, nothing of it is left, and the first line that a rank
-# prints has TEXT. STATUS: a number, or "any" but 0.
+# ends LIMIT TEXT STATUS COMMAND...: the command fails within LIMIT s, nothing of it is left, and the first line that a
+# rank prints has TEXT. STATUS: a number, or "any" but 0.
 ends() {
     limit=$1 text=$2 expected=$3
     shift 3
@@ -68,7 +69,14 @@ ends 10 'table.tbf: is broken' 3 srun --mpi=pmix -N4 -n4 --overcommit "$program"
 ends 10 '' any srun --mpi=pmix -N4 -n4 --overcommit --kill-on-bad-exit=1 "$program" die kill collective 2 60
 
 # Without it such a rank is missed when the others have waited.
-ends 10 'waited 2 s for the other ranks: joining' 5 srun --mpi=pmix -N4 -n4 --overcommit "$program" die kill start 2 2
+ends 15 'waited 2 s for the other ranks: joining' 5 srun --mpi=pmix -N4 -n4 --overcommit "$program" die kill start 2 2
+
+# The program's own last words: one rank says what happened.
+RANK_WORDS=cleaned
+export RANK_WORDS
+ends 10 'cleaned, rank 1 on n1 ended without finishing' any srun --mpi=pmix -N1 -n4 --overcommit \
+    "$program" die kill collective 1 60
+unset RANK_WORDS
 
 # A stopped rank is silent; two ranks to a node, so its neighbour is on the same one.
 ends 18 'waited 6 s for the other ranks: barrier; rank 3 on n[1-4] has been silent' 5 \

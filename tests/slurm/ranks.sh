@@ -22,6 +22,9 @@ refused() {
     [ "$status" = "$expected" ] || { cat -- "$work/refused"; fail "status $status instead of $expected: $*"; }
     grep -q -e "$text" "$work/refused" || { cat -- "$work/refused"; fail "no '$text': $*"; }
 }
+same_as_one() {
+    diff "$work/one" "$work/sum" || fail "$1: other bits"
+}
 slurm_ranks() {
     ranks=$1
     shift
@@ -39,7 +42,8 @@ mpirun_ranks() {
     env -u OMPI_MCA_btl timeout 120 mpirun $root --oversubscribe -n "$ranks" "$@"
 }
 
-# The same bits. 5 and 7 items do not divide evenly; 2 items leave ranks idle; 400,003 parameters are no multiple of anything.
+# The same bits. 5 and 7 items do not divide evenly; 2 items leave ranks idle; 400,003 parameters are no multiple of
+# anything.
 shapes='5x400003 4x150000 7x65537 2x5000 1x1'
 # shellcheck disable=SC2086 # a list
 "$program" sum 0 1 $shapes >"$work/one"
@@ -48,27 +52,29 @@ for ranks in 1 2 3 4 5 8; do
     threads=$((1 + ranks % 2))
     # shellcheck disable=SC2086
     slurm_ranks "$ranks" "$program" sum 0 "$threads" $shapes >"$work/sum" || fail "srun, $ranks ranks"
-    cmp -s "$work/one" "$work/sum" || { diff "$work/one" "$work/sum"; fail "srun with $ranks ranks gives other bits"; }
+    same_as_one "srun with $ranks ranks"
 done
 for ranks in 2 5; do
     # shellcheck disable=SC2086
     mpirun_ranks "$ranks" "$program" sum 0 2 $shapes >"$work/sum" || fail "mpirun, $ranks ranks"
-    cmp -s "$work/one" "$work/sum" || { diff "$work/one" "$work/sum"; fail "mpirun with $ranks ranks gives other bits"; }
+    same_as_one "mpirun with $ranks ranks"
 done
 # Pieces of 1,000 bytes stand for those of 2^31.
 # shellcheck disable=SC2086
 slurm_ranks 3 "$program" sum 1000 1 $shapes >"$work/sum"
-cmp -s "$work/one" "$work/sum" || fail 'small pieces give other bits'
+same_as_one 'small pieces'
 
 # One rank joins without an engine, with and without PMIx.
 slurm_ranks 1 env TABFT_PLUGIN_PATH=/nonexistent "$program" sum 0 1 1x1 >"$work/sum"
 srun --ntasks=1 "$program" sum 0 1 1x1 >"$work/sum"
 
 # Launches that cannot mean what they say.
-refused 2 'separate processes that cannot see each other; add --mpi=pmix' timeout 60 srun --ntasks=3 "$program" sum 0 1 1x1
+refused 2 'separate processes that cannot see each other; add --mpi=pmix' \
+    timeout 60 srun --ntasks=3 "$program" sum 0 1 1x1
 refused 2 'PMI-2.*use srun --mpi=pmix' timeout 60 srun --mpi=pmi2 --ntasks=3 "$program" sum 0 1 1x1
 refused 2 "without PMIx started 3 processes" env PMI_SIZE=3 PMI_RANK=0 "$program" sum 0 1 1x1
-refused 2 'engine self carries one rank, the launcher started 2' slurm_ranks 2 env RANK_ENGINE=self "$program" sum 0 1 1x1
+refused 2 'engine self carries one rank, the launcher started 2' \
+    slurm_ranks 2 env RANK_ENGINE=self "$program" sum 0 1 1x1
 refused 2 "no engine 'mpi'" slurm_ranks 2 env TABFT_PLUGIN_PATH= "$program" sum 0 1 1x1
 refused 2 "no such name" slurm_ranks 2 env RANK_ENGINE=../mpi "$program" sum 0 1 1x1
 # The batch script itself is one process, however many tasks its job has.
@@ -80,9 +86,11 @@ refused 2 "the data digest differs: 'sha256:1111' on rank 0 (n1), 'sha256:2222' 
     slurm_ranks 4 "$program" differ 2
 # shellcheck disable=SC2016 # for the inner shell
 refused 2 'all ranks must be one build' slurm_ranks 3 \
-    sh -c 'RANK_ENGINE=mpi; [ "$PMIX_RANK" != 1 ] || RANK_ENGINE=other; export RANK_ENGINE; exec "$@"' sh "$program" differ -1
+    sh -c 'RANK_ENGINE=mpi; [ "$PMIX_RANK" != 1 ] || RANK_ENGINE=other; export RANK_ENGINE; exec "$@"' sh \
+    "$program" differ -1
 
 # Five ranks on few cores: the four that wait 2 s use little of them.
 used=$(slurm_ranks 5 "$program" idle 2)
-awk -v used="$used" 'BEGIN { exit !(used != "" && used < 0.5) }' || fail "a rank that waited 2 s used $used s of processor time"
+awk -v used="$used" 'BEGIN { exit !(used != "" && used < 0.5) }' ||
+    fail "a rank that waited 2 s used $used s of processor time"
 printf 'a rank that waits 2 s uses %s s of processor time\n' "$used"

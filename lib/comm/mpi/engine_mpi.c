@@ -1,5 +1,6 @@
-/* The mpi engine: bytes between ranks by the site's MPI. A plugin, tabft-engine-mpi.so, so that TabFT itself needs no MPI.
- * Everything is nonblocking and tested by the caller, who sleeps between tests: MPI's own waiting would keep a core busy. */
+/* The mpi engine: bytes between ranks by the site's MPI. A plugin, tabft-engine-mpi.so, so that TabFT itself needs
+ * no MPI. Everything is nonblocking and tested by the caller, who sleeps between tests: MPI's own waiting would
+ * keep a core busy. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +58,8 @@ static void mpi_close(void *state)
 {
     struct mpi *m = state;
     int finalized = 0, initialized = 0;
-    if (MPI_Initialized(&initialized) == MPI_SUCCESS && initialized && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
+    if (MPI_Initialized(&initialized) == MPI_SUCCESS && initialized && MPI_Finalized(&finalized) == MPI_SUCCESS &&
+        !finalized) {
         if (m != NULL && m->comm != MPI_COMM_NULL) (void)MPI_Comm_free(&m->comm);
         (void)MPI_Finalize();
     }
@@ -82,8 +84,8 @@ static int join(struct mpi *m, int rank, int size, char message[COMM_ENGINE_MESS
     MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &m->size));
     if (m->rank != rank || m->size != size) {
         (void)snprintf(message, COMM_ENGINE_MESSAGE,
-                       "MPI calls this rank %d of %d, the launcher rank %d of %d; use the MPI that this launcher starts", m->rank,
-                       m->size, rank, size);
+                       "MPI calls this rank %d of %d, the launcher rank %d of %d; use the MPI that it starts",
+                       m->rank, m->size, rank, size);
         return -1;
     }
     MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm));
@@ -178,11 +180,12 @@ static int mpi_gather_all(void *state, const size_t *bytes, void *receive, char 
     return 0;
 }
 
-static int mpi_exchange(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset, char *receive,
-                        const size_t *receive_bytes, const size_t *receive_offset, char message[COMM_ENGINE_MESSAGE])
+static int mpi_exchange(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset,
+                        char *receive, const size_t *receive_bytes, const size_t *receive_offset,
+                        char message[COMM_ENGINE_MESSAGE])
 {
     struct mpi *m = state;
-    /* Pieces between two ranks keep their order; every rank begins with its next one, so that not all send to rank 0. */
+    /* Pieces between two ranks keep their order; each rank begins with its next one: not all send to rank 0 at once. */
     for (int i = 1; i < m->size; i++) {
         const int r = (m->rank + m->size - i) % m->size;
         for (size_t at = 0; at < receive_bytes[r]; at += m->chunk) {

@@ -1,9 +1,10 @@
-/* A program for several ranks, started by the tests in tests/faults and tests/slurm under srun and mpirun. RANK_ENGINE names
- * the engine.
- *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints a line each
- *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0 exit1 error
- *                                             stop, WHERE: start (before it joins), init (joined, without an engine),
- *                                             open, collective, close
+/* A program for several ranks, started by the tests in tests/faults and tests/slurm under srun and mpirun. RANK_ENGINE
+ * names the engine.
+ *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints
+ *                                             a line each
+ *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0
+ *                                             exit1 error stop, WHERE: start (before it joins), init (joined, without
+ *                                             an engine), open, collective, close
  *   rank_program differ RANK                  that rank has another value
  *   rank_program idle SECONDS                 all wait for rank 0; prints the most CPU seconds a waiting rank used
  *   rank_program describe                     what comm_describe says */
@@ -26,14 +27,31 @@
 static _Noreturn void end_failed(struct comm *c, const struct tabft_failure *f)
 {
     char line[TABFT_MESSAGE_SIZE + 128];
-    const int n = snprintf(line, sizeof line, "rank_program: rank %d (%s): %s\n", comm_rank(c), comm_host(c), f->message);
+    const int n = snprintf(line, sizeof line, "rank_program: rank %d (%s): %s\n", comm_rank(c), comm_host(c),
+                           f->message);
     if (write(STDERR_FILENO, line, (size_t)n) < 0) _exit(4);
     comm_abort(c, tabft_exit_status(f->code));
 }
 
+/* With RANK_WORDS set, the caller's own last words instead of the built-in ones. */
+static void last_words(void *context, int rank, const char *host, const char *message)
+{
+    char line[TABFT_MESSAGE_SIZE];
+    const int n = message != NULL
+                      ? snprintf(line, sizeof line, "rank_program: rank %d (%s): %s, %s\n", rank, host,
+                                 (const char *)context, message)
+                      : snprintf(line, sizeof line, "rank %d (%s): %s, quietly\n", rank, host, (const char *)context);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) _exit(4);
+}
+
 static struct comm_options options_of(size_t chunk, int timeout_s)
 {
-    return (struct comm_options){.engine = getenv("RANK_ENGINE"), .timeout_s = timeout_s, .chunk_bytes = chunk};
+    char *words = getenv("RANK_WORDS");
+    return (struct comm_options){.engine = getenv("RANK_ENGINE"),
+                                 .timeout_s = timeout_s,
+                                 .chunk_bytes = chunk,
+                                 .last_words = words != NULL ? last_words : NULL,
+                                 .last_words_context = words};
 }
 
 static void open_or_end(struct comm **c, size_t chunk, int timeout_s)
@@ -64,7 +82,8 @@ static int check_exchange(struct comm *c, struct tabft_failure *f)
     TRY(memory_new(&sizes, 4 * n, sizeof *sizes, "sizes", f));
     TRY(memory_new(&send, n * most, sizeof *send, "words", f));
     TRY(memory_new(&receive, n * most, sizeof *receive, "words", f));
-    size_t *send_bytes = sizes, *send_offset = sizes + n, *receive_bytes = sizes + 2 * n, *receive_offset = sizes + 3 * n;
+    size_t *send_bytes = sizes, *send_offset = sizes + n, *receive_bytes = sizes + 2 * n,
+    *receive_offset = sizes + 3 * n;
     for (size_t r = 0; r < n; r++) {
         const int self = comm_rank(c), other = (int)r;
         send_bytes[r] = (size_t)((self * 31 + other * 17) % 5) * 600 * 4;
@@ -77,8 +96,8 @@ static int check_exchange(struct comm *c, struct tabft_failure *f)
         for (size_t i = 0; i < most; i++) {
             const uint32_t expected = i < receive_bytes[r] / 4 ? pattern((int)r, comm_rank(c), i) : 0;
             if (receive[r * most + i] != expected)
-                FAIL(f, TABFT_NOT_HELD, "exchange: word %zu from rank %zu is %u instead of %u", i, r, receive[r * most + i],
-                     expected);
+                FAIL(f, TABFT_NOT_HELD, "exchange: word %zu from rank %zu is %u instead of %u", i, r,
+                     receive[r * most + i], expected);
         }
 fail:
     free(sizes);
@@ -253,23 +272,28 @@ static int run_differ(char **arguments)
     return 0;
 }
 
+/* Processor time of this process, all threads. */
+static double seconds_used(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
 static int run_idle(char **arguments)
 {
     struct comm *c = NULL;
     struct tabft_failure f = {0};
-    struct rusage before, after;
     double *used = NULL;
     int error = 0;
     open_or_end(&c, 0, 60);
     TRY(memory_new(&used, (size_t)comm_size(c), sizeof *used, "seconds", &f));
     TRY(comm_barrier(c, &f));
-    getrusage(RUSAGE_SELF, &before);
+    const double before = seconds_used();
     if (comm_rank(c) == 0) sleep((unsigned)atoi(arguments[0]));
     TRY(comm_barrier(c, &f));
-    getrusage(RUSAGE_SELF, &after);
-    const double own = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) +
-                       1e-6 * (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec -
-                                       before.ru_stime.tv_usec);
+    const double own = seconds_used() - before;
     TRY(comm_gather_all(c, &own, sizeof own, used, &f));
     double most = 0;
     for (int r = 1; r < comm_size(c); r++) most = used[r] > most ? used[r] : most;

@@ -194,8 +194,8 @@ START_TEST(the_same_bits_for_every_number_of_ranks)
                     for (size_t p = 0; p < n; p++) ck_assert(s.sum[p] == tree_sum(&s, 0, s.n_items, p));
                 }
                 for (size_t p = 0; p < n; p += 7) ck_assert(s.sum[p] == tree_sum(&s, 0, s.n_items, p));
-                ck_assert_msg(s.square == square, "%zu items, %zu parameters, %d ranks: %a instead of %a", s.n_items, n, size,
-                              s.square, square);
+                ck_assert_msg(s.square == square, "%zu items, %zu parameters, %d ranks: %a instead of %a", s.n_items,
+                              n, size, s.square, square);
             }
             free(s.sum);
         }
@@ -225,7 +225,8 @@ START_TEST(every_item_counts_once)
     const size_t n = 3000;
     for (size_t items = 1; items <= 13; items++)
         for (int size = 1; size <= RANKS_MAX; size += 5) {
-            struct step s = {.n_items = items, .n_parameters = n, .threads = 1, .gradient = whole, .sum = new_floats(n)};
+            struct step s = {.n_items = items, .n_parameters = n, .threads = 1, .gradient = whole,
+            .sum = new_floats(n)};
             run_step(&s, size);
             double square = 0;
             for (size_t p = 0; p < n; p++) {
@@ -240,7 +241,8 @@ START_TEST(every_item_counts_once)
 }
 END_TEST
 
-/* Case 11: six estimators with uneven gradients; the step's loss and gradient are means over estimators, not over ranks. */
+/* Case 11: six estimators with uneven gradients; the step's loss and gradient are means over estimators, not over
+ * ranks. */
 static double case11[6][3];
 
 static float case11_gradient(size_t item, size_t parameter) { return (float)case11[item][1 + parameter]; }
@@ -314,8 +316,8 @@ START_TEST(the_plan_is_what_is_taken)
             MUST(reduce_open(&r, &c, NULL, shapes[i][0], shapes[i][1], &f));
             const size_t taken = bytes_taken() - before;
             const size_t planned = reduce_bytes(shapes[i][0], shapes[i][1], world.size, rank);
-            ck_assert_msg(taken >= planned && taken - planned <= 9 * 4096, "shape %zu, rank %d: planned %zu, took %zu", i,
-                          rank, planned, taken);
+            ck_assert_msg(taken >= planned && taken - planned <= 9 * 4096, "shape %zu, rank %d: planned %zu, took %zu",
+                          i, rank, planned, taken);
             reduce_close(r);
         }
     }
