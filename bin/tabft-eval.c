@@ -13,33 +13,33 @@
 #include "table/table.h"
 #include "tool.h"
 
-static const char help[] =
-    "Usage: tabft-eval predict --model M --train TRAIN --test TEST.tbf -o PRED.tbf\n"
-    "       tabft-eval score [--json] PRED.tbf\n"
-    "       tabft-eval parity [OPTION]... --test TEST.tbf BASE_RUN OTHER_RUN\n"
-    "Predict a table, score predictions, and judge whether two runs gave the same.\n"
-    "\n"
-    "predict:\n"
-    "      --model M          weights (.safetensors)\n"
-    "      --train TRAIN.tbf  labelled rows that the model sees as context\n"
-    "      --test TEST.tbf    rows to predict; a target in it is kept as their label\n"
-    "      --estimators E     members of the ensemble (default 8)\n"
-    "      --seed N           of the ensemble (default 0)\n"
-    "  -o, --output PRED.tbf  predictions: row, label, a probability a class\n"
-    "      --force            replace an existing PRED.tbf\n"
-    "score:\n"
-    "      --json             JSON instead of text\n"
-    "parity (JSON on stdout):\n"
-    "      --test TEST.tbf    table that both runs predict\n"
-    "      --train TRAIN.tbf  the runs' training table, where it has moved\n"
-    "      --tolerance T      exact (default), published, or a JSON file with bounds\n"
-    "predict, parity:\n"
-    "      --threads N        0, the default: all CPUs this process may use\n"
-    "\n"
-    "      --help             this text\n"
-    "      --version          version and licence\n"
-    "\n"
-    "Exit status: 0 done, 1 parity not held, 2 wrong use, 3 bad input, 4 system.\n";
+static const char help[] = "Usage: tabft-eval predict --model M --train TRAIN --test TEST.tbf -o PRED.tbf\n"
+                           "       tabft-eval score [--json] PRED.tbf\n"
+                           "       tabft-eval parity [OPTION]... --test TEST.tbf BASE_RUN OTHER_RUN\n"
+                           "Predict a table, score predictions, and judge whether two runs gave the same.\n"
+                           "\n"
+                           "predict:\n"
+                           "      --model M          weights (.safetensors)\n"
+                           "      --train TRAIN.tbf  labelled rows that the model sees as context\n"
+                           "      --test TEST.tbf    rows to predict; a target in it is kept as their label\n"
+                           "      --estimators E     members of the ensemble (default 8)\n"
+                           "      --seed N           of the ensemble (default 0)\n"
+                           "  -o, --output PRED.tbf  predictions: row, label, a probability a class\n"
+                           "      --memory SIZE      memory it may take, as 800M or 4G (default: what is there)\n"
+                           "      --force            replace an existing PRED.tbf\n"
+                           "score:\n"
+                           "      --json             JSON instead of text\n"
+                           "parity (JSON on stdout):\n"
+                           "      --test TEST.tbf    table that both runs predict\n"
+                           "      --train TRAIN.tbf  the runs' training table, where it has moved\n"
+                           "      --tolerance T      exact (default), published, or a JSON file with bounds\n"
+                           "predict, parity:\n"
+                           "      --threads N        0, the default: all CPUs this process may use\n"
+                           "\n"
+                           "      --help             this text\n"
+                           "      --version          version and licence\n"
+                           "\n"
+                           "Exit status: 0 done, 1 parity not held, 2 wrong use, 3 bad input, 4 system.\n";
 
 enum { ESTIMATORS_MAX = 4096, THREADS_MAX = 1024 };
 
@@ -52,7 +52,7 @@ static int open_pool(uint64_t n_threads, struct threads **pool, struct tabft_fai
 
 struct predict_options {
     const char *model, *train, *test, *output;
-    uint64_t estimators, seed, threads;
+    uint64_t estimators, seed, threads, memory;
     bool force;
 };
 
@@ -65,6 +65,7 @@ static int predict_options(int argc, char **argv, struct predict_options *o, str
                                             {"estimators", required_argument, NULL, 'e'},
                                             {"seed", required_argument, NULL, 's'},
                                             {"threads", required_argument, NULL, 'n'},
+                                            {"memory", required_argument, NULL, 'y'},
                                             {"force", no_argument, NULL, 'f'},
                                             {0}};
     int error = 0, found;
@@ -77,6 +78,7 @@ static int predict_options(int argc, char **argv, struct predict_options *o, str
         case 'e': TRY(tool_integer("--estimators", optarg, 1, ESTIMATORS_MAX, &o->estimators, f)); break;
         case 's': TRY(tool_integer("--seed", optarg, 0, UINT32_MAX, &o->seed, f)); break;
         case 'n': TRY(tool_integer("--threads", optarg, 0, THREADS_MAX, &o->threads, f)); break;
+        case 'y': TRY(tool_bytes("--memory", optarg, &o->memory, f)); break;
         case 'f': o->force = true; break;
         default: return tool_bad_option(argv, found, f);
         }
@@ -125,7 +127,8 @@ static int run_predict(int argc, char **argv, struct tabft_failure *f)
     TRY(table_open(&train, o.train, pool, f));
     TRY(table_open(&test, o.test, pool, f));
     TRY(provenance(&o, weights, train, test, &made_by, f));
-    const struct eval_options options = {(size_t)o.estimators, (uint32_t)o.seed};
+    const struct eval_options options = {
+        .n_estimators = (size_t)o.estimators, .seed = (uint32_t)o.seed, .memory = o.memory};
     TRY(eval_predict(model, train, test, &options, pool, &prediction, f));
     TRY(eval_prediction_write(&prediction, o.output, o.force, made_by, pool, f));
 fail:

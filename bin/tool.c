@@ -77,6 +77,23 @@ fail:
     return error;
 }
 
+int tool_bytes(const char *option, const char *text, uint64_t *out, struct tabft_failure *f)
+{
+    int error = 0;
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    static const char units[] = "KMGT";
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    int shift = unit != NULL ? 10 * (int)(unit - units + 1) : 0;
+    bool whole = *end == '\0' || (unit != NULL && end[1] == '\0');
+    if (text[0] < '0' || text[0] > '9' || !whole || errno != 0 || value == 0 || value > UINT64_MAX >> shift)
+        FAIL(f, TABFT_USE, "%s %.100s: a number of bytes is needed, as 800M or 4G", option, text);
+    *out = (uint64_t)value << shift;
+fail:
+    return error;
+}
+
 void tool_put_text(FILE *to, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++)

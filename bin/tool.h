@@ -40,6 +40,9 @@ int tool_bad_option(char **argv, int found, struct tabft_failure *f);
 int tool_integer(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *out,
                  struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* Bytes: a whole number, alone or with K, M, G or T (powers of 1024); at least 1. */
+int tool_bytes(const char *option, const char *text, uint64_t *out, struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* Text from a file for a terminal: control bytes become '?'. */
 void tool_put_text(FILE *to, const char *text);
 /* Prints `root` (which it takes) and a newline on stdout. Errors: TABFT_SYSTEM where root is NULL or not whole

@@ -35,9 +35,11 @@ static bool number_at(const char *folder, const char *file, const char *key, uin
 static uint64_t left_in(const char *folder, bool v2)
 {
     uint64_t limit, used, idle;
-    if (!number_at(folder, v2 ? "memory.max" : "memory.limit_in_bytes", "", &limit)) return UINT64_MAX; /* "max" or no limit */
+    /* No limit is the text "max", or no file. */
+    if (!number_at(folder, v2 ? "memory.max" : "memory.limit_in_bytes", "", &limit)) return UINT64_MAX;
     if (!number_at(folder, v2 ? "memory.current" : "memory.usage_in_bytes", "", &used)) return UINT64_MAX;
-    if (number_at(folder, "memory.stat", v2 ? "inactive_file" : "total_inactive_file", &idle)) used = used > idle ? used - idle : 0;
+    if (number_at(folder, "memory.stat", v2 ? "inactive_file" : "total_inactive_file", &idle))
+        used = used > idle ? used - idle : 0;
     return limit > used ? limit - used : 0;
 }
 

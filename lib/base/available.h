@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Bytes: the least of the machine's MemAvailable and, for the process's cgroup (v1 or v2: what Slurm's --mem sets) and each
- * above it, its limit less what is in use and cannot be reclaimed. UINT64_MAX where nothing tells. */
+/* Bytes: the least of the machine's MemAvailable and, for the process's cgroup (v1 or v2: what Slurm's --mem sets) and
+ * each above it, its limit less what is in use and cannot be reclaimed. UINT64_MAX where nothing tells. */
 uint64_t memory_available(void);
 
 /* The same from other roots than /proc and /sys/fs/cgroup, for tests. */

@@ -27,6 +27,7 @@ void eval_prediction_clear(struct eval_prediction *p);
 struct eval_options {
     size_t n_estimators; /* >= 1 */
     uint32_t seed;
+    uint64_t memory; /* bytes that may be taken; 0: what is available */
 };
 
 /* Predicts all rows of `test` in one pass, fitted on all rows of `train`; one estimator's memory at a time. Classes are

@@ -100,7 +100,7 @@ static int plan(struct work *w, const struct ensemble_options *eo, struct thread
     size_t *columns = NULL, bytes = 0;
     struct model_shape largest = {w->train->n_rows, w->test->n_rows, 0};
     struct model_plan p;
-    const double gib = 1 << 30;
+    const double mib = 1 << 20;
     TRY(memory_new(&columns, eo->n_estimators, sizeof *columns, "a plan", f));
     TRY(ensemble_columns_max(eo, w->context.columns.n_columns, largest.n_context, largest.n_query, threads_count(pool),
                              columns, &bytes, f));
@@ -111,14 +111,15 @@ static int plan(struct work *w, const struct ensemble_options *eo, struct thread
     if (!size_mul(eo->n_estimators * sizeof *w->logits, largest.n_query, &logits) ||
         !size_mul(logits, model_outputs(w->model), &logits))
         FAIL(f, TABFT_SYSTEM, "%s: too many rows to predict at once; split it", w->test->path);
-    double needed = (double)p.total + (double)bytes + (double)logits, available = (double)memory_available();
-    if (needed > available)
+    const uint64_t may = w->options->memory > 0 ? w->options->memory : memory_available();
+    const double needed = (double)p.total + (double)bytes + (double)logits;
+    if (needed > (double)may)
         FAIL(f, TABFT_SYSTEM,
-             "predicting %zu rows from %zu takes %.2f GiB (network %.2f, preprocessing %.2f, logits %.2f), %.2f GiB "
-             "are available; give the "
-             "job more memory, or split %s, or take fewer training rows",
-             largest.n_query, largest.n_context, needed / gib, (double)p.total / gib, (double)bytes / gib,
-             (double)logits / gib, available / gib, w->test->path);
+             "predicting %zu rows from %zu takes %.1f MiB (network %.1f, preprocessing %.1f, logits %.1f), %.1f MiB "
+             "may be "
+             "taken; give the job more memory, split %s, take fewer training rows, or fewer threads",
+             largest.n_query, largest.n_context, needed / mib, (double)p.total / mib, (double)bytes / mib,
+             (double)logits / mib, (double)may / mib, w->test->path);
     TRY(memory_new(&w->logits, logits, 1, "logits", f));
     TRY(model_run_open(&w->run, w->model, largest, MODEL_RECOMPUTE_NONE, false, pool, f));
 fail:

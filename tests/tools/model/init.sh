@@ -28,7 +28,8 @@ refuse() {
     shift 2
     status=0
     tabft-model init "$@" new.safetensors >out 2>err </dev/null || status=$?
-    { [ "$status" = "$want" ] && grep -q -- "$text" err && [ "$(wc -l <err)" = 1 ]; } || bad "init $*: status $status, $(cat err)"
+    { [ "$status" = "$want" ] && grep -q -- "$text" err && [ "$(wc -l <err)" = 1 ]; } ||
+        bad "init $*: status $status, $(cat err)"
     [ ! -e new.safetensors ] || bad "init $*: leaves a file"
     rm -f new.safetensors
 }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# With a Python that has TabPFN: what we write loads in safetensors and in TabPFN, with TabPFN's names, shapes and metadata;
+# With a Python that has TabPFN: what we write loads in safetensors and in TabPFN, with TabPFN's names, shapes and
+# metadata;
 # TabPFN's own file of the same content has the same bytes.
 set -eu
 : "${top_srcdir:?}"
@@ -26,7 +27,8 @@ for path in small, tiny:
     assert not unknown, unknown
     network = tabpfn_v2_6.get_architecture(config)
     network.load_state_dict(checkpoint["state_dict"], strict=True)
-    assert {n: tuple(p.shape) for n, p in network.state_dict().items()} == {n: tuple(t.shape) for n, t in tensors.items()}
+    expected = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    assert expected == {name: tuple(value.shape) for name, value in tensors.items()}
     assert all(torch.isfinite(t).all() for t in tensors.values())
     # The order of metadata in a file of the library is arbitrary, so one of few attempts has ours.
     ours = pathlib.Path(path).read_bytes()
@@ -36,6 +38,7 @@ for path in small, tiny:
     else: sys.exit(f"{path}: TabPFN writes other bytes for it")
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 4)); y = (x[:, 0] > 0).astype(int)
-    model = TabPFNClassifier.create_default_for_version(ModelVersion.V2_6, model_path=path, device="cpu", n_estimators=2)
+    options = dict(model_path=path, device="cpu", n_estimators=2)
+    model = TabPFNClassifier.create_default_for_version(ModelVersion.V2_6, **options)
     assert np.isfinite(model.fit(x[:40], y[:40]).predict_proba(x[40:])).all()
 EOF

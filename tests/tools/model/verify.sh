@@ -1,5 +1,6 @@
 #!/bin/sh
-# Case 12: a whole file passes; a cut, grown or zero-filled one is refused with its name, the bytes found and needed, or the
+# Case 12: a whole file passes; a cut, grown or zero-filled one is refused with its name, the bytes found and needed,
+# or the
 # checksum that says so; nothing is read as a tensor that is none.
 set -eu
 : "${TABFT_DATA:?}" "${top_srcdir:?}"
@@ -11,7 +12,8 @@ bad() {
     echo "$*"
     failed=1
 }
-# refuse TEXT FILE...: info, verify and diff end with 3, nothing on stdout and one line that names the file and has TEXT.
+# refuse TEXT FILE...: info, verify and diff end with 3, nothing on stdout and one line that names the file and has
+# TEXT.
 refuse() {
     text=$1 file=$2
     for verb in info verify diff; do
@@ -45,7 +47,8 @@ tabft-model verify "$work/model.safetensors" | grep -q 'PATH.sha256' || bad 'the
 cp -- "$case12/zero_filled_tail.safetensors" "$work/model.safetensors"
 status=0
 tabft-model verify "$work/model.safetensors" >"$work/out" 2>"$work/err" || status=$?
-{ [ "$status" = 3 ] && grep -q 'damaged or replaced' "$work/err"; } || bad "zero-filled tail: status $status, $(cat "$work/err")"
+{ [ "$status" = 3 ] && grep -q 'damaged or replaced' "$work/err"; } ||
+    bad "zero-filled tail: status $status, $(cat "$work/err")"
 digest=$(cut -c 1-64 "$work/model.safetensors.sha256")
 rm -- "$work/model.safetensors.sha256"
 printf '{"schema": 1, "model_sha256": "%s"}\n' "$digest" >"$work/run.json"
@@ -60,7 +63,8 @@ grep -q '"architecture": "tabpfn_v2_6"' "$work/out" || bad "tiny: $(cat "$work/o
 LC_ALL=C sed 's/row_token_values_TE/row_token_values_ET/' "$tiny" >"$work/renamed.safetensors"
 status=0
 tabft-model verify "$work/renamed.safetensors" >"$work/out" 2>"$work/err" || status=$?
-{ [ "$status" = 3 ] && grep -q 'row_token_values' "$work/err"; } || bad "renamed tensor: status $status, $(cat "$work/err")"
+{ [ "$status" = 3 ] && grep -q 'row_token_values' "$work/err"; } ||
+    bad "renamed tensor: status $status, $(cat "$work/err")"
 # 0xffffffff is a NaN: the last four bytes of the file.
 size=$(wc -c <"$tiny")
 { head -c "$((size - 4))" "$tiny" && printf '\377\377\377\377'; } >"$work/nan.safetensors"

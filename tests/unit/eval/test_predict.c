@@ -83,7 +83,7 @@ static struct model *open_model(void)
 }
 
 static const int all[COLUMNS] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-static const struct eval_options recorded = {4, 3};
+static const struct eval_options recorded = {.n_estimators = 4, .seed = 3};
 
 START_TEST(tabpfn_predicts_the_same)
 {
