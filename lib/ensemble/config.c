@@ -10,13 +10,25 @@
 
 enum { OUTLIERS_AUTO = -1 };
 
-/* Where there is no inference_config: what TabPFN's classifiers of v2 and of v2.5 were made with; all else is default.
+/* Where there is no inference_config: what TabPFN's models of v2 and of v2.5 were made with; all else is default.
  */
 static const char preset_v2[] =
     "{\"PREPROCESS_TRANSFORMS\": ["
     "{\"name\": \"quantile_uni_coarse\", \"categorical_name\": \"ordinal_very_common_categories_shuffled\","
     " \"append_original\": \"auto\", \"global_transformer_name\": \"svd\", \"max_features_per_estimator\": 1000000},"
     "{\"name\": \"none\", \"categorical_name\": \"numeric\", \"max_features_per_estimator\": 1000000}],"
+    "\"FEATURE_SUBSAMPLING_METHOD\": \"random\"}";
+static const char preset_v2_regressor[] =
+    "{\"PREPROCESS_TRANSFORMS\": ["
+    "{\"name\": \"quantile_uni\", \"categorical_name\": \"ordinal_very_common_categories_shuffled\","
+    " \"append_original\": true, \"global_transformer_name\": \"svd\"},"
+    "{\"name\": \"safepower\", \"categorical_name\": \"onehot\"}],"
+    "\"FEATURE_SUBSAMPLING_METHOD\": \"random\"}";
+static const char preset_v2_5_regressor[] =
+    "{\"PREPROCESS_TRANSFORMS\": ["
+    "{\"name\": \"quantile_uni_coarse\", \"categorical_name\": \"numeric\", \"append_original\": \"auto\"},"
+    "{\"name\": \"squashing_scaler_default\", \"categorical_name\": \"ordinal_very_common_categories_shuffled\","
+    " \"append_original\": false, \"global_transformer_name\": \"svd_quarter_components\"}],"
     "\"FEATURE_SUBSAMPLING_METHOD\": \"random\"}";
 static const char preset_v2_5[] =
     "{\"PREPROCESS_TRANSFORMS\": ["
@@ -225,12 +237,46 @@ static int read_outliers(struct config *c, const char *key, const json_t *value,
     return 0;
 }
 
-/* What "auto" means for classifiers. */
-static int read_outliers_auto(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+/* What "auto" means for classifiers and for regressors. */
+static int read_outliers_regression(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
+    if (!c->is_regression) return 0;
+    if (json_is_null(value)) {
+        c->outlier_auto = 0;
+        return 0;
+    }
+    if (!json_is_number(value) || !(json_number_value(value) > 0))
+        return refuse(key, value, "a number above 0 or null is needed", f);
+    c->outlier_auto = json_number_value(value);
+    return 0;
+}
+
+static int read_outliers_classification(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+{
+    if (c->is_regression) return 0;
     if (!json_is_number(value) || !(json_number_value(value) > 0))
         return refuse(key, value, "a number above 0 is needed", f);
     c->outlier_auto = json_number_value(value);
+    return 0;
+}
+
+/* null and "none" leave the target as it is. */
+static int read_targets(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+{
+    size_t n = json_array_size(value);
+    if (!c->is_regression) return 0;
+    if (n == 0 || n > TARGETS_MAX) return refuse(key, value, "a list of up to 8 names is needed", f);
+    c->n_targets = n;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *entry = json_array_get(value, i);
+        const char *name = json_is_null(entry) ? "none" : json_string_value(entry);
+        if (name != NULL && strcmp(name, "none") == 0)
+            c->target[i] = TARGET_AS_IS;
+        else if (name != NULL && (strcmp(name, "safepower") == 0 || strcmp(name, "power") == 0))
+            c->target[i] = TARGET_POWER;
+        else
+            return refuse(key, entry, "use null, none, power or safepower", f);
+    }
     return 0;
 }
 
@@ -342,7 +388,7 @@ static const struct field {
     {"FEATURE_SUBSAMPLING_CONSTANT_FEATURE_COUNT", read_constant_columns},
     {"CONSTANT_FEATURE_COUNT", read_constant_columns}, /* its old name */
     {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT", read_nothing},
-    {"REGRESSION_Y_PREPROCESS_TRANSFORMS", read_nothing},
+    {"REGRESSION_Y_PREPROCESS_TRANSFORMS", read_targets},
     {"USE_SKLEARN_16_DECIMAL_PRECISION", read_must_be_false},
     {"MAX_NUMBER_OF_CLASSES", read_max_classes},
     {"MAX_NUMBER_OF_FEATURES", read_nothing},
@@ -350,8 +396,8 @@ static const struct field {
     {"MAX_CPU_SAMPLES", read_nothing},
     {"FIX_NAN_BORDERS_AFTER_TARGET_TRANSFORM", read_nothing},
     {"PASSTHROUGH_INF", read_must_be_false},
-    {"_REGRESSION_DEFAULT_OUTLIER_REMOVAL_STD", read_nothing},
-    {"_CLASSIFICATION_DEFAULT_OUTLIER_REMOVAL_STD", read_outliers_auto},
+    {"_REGRESSION_DEFAULT_OUTLIER_REMOVAL_STD", read_outliers_regression},
+    {"_CLASSIFICATION_DEFAULT_OUTLIER_REMOVAL_STD", read_outliers_classification},
     /* End of fields */
 };
 
@@ -372,14 +418,16 @@ fail:
     return error;
 }
 
-static const char *preset_of(const char *architecture)
+static const char *preset_of(const char *architecture, bool is_regression)
 {
     bool v2 =
         architecture == NULL || strcmp(architecture, "tabpfn_v2") == 0 || strcmp(architecture, "\"tabpfn_v2\"") == 0;
+    if (is_regression) return v2 ? preset_v2_regressor : preset_v2_5_regressor;
     return v2 ? preset_v2 : preset_v2_5;
 }
 
-int config_read(struct config *c, const char *architecture, const char *json, struct tabft_failure *f)
+int config_read(struct config *c, const char *architecture, const char *json, bool is_regression,
+                struct tabft_failure *f)
 {
     *c = (struct config){
         .min_unique_number = 4,
@@ -387,7 +435,10 @@ int config_read(struct config *c, const char *architecture, const char *json, st
         .max_unique_text_category = 30,
         .temperature = 0.9,
         .outlier_std = OUTLIERS_AUTO,
-        .outlier_auto = 12.0,
+        .outlier_auto = is_regression ? 0.0 : 12.0,
+        .is_regression = is_regression,
+        .n_targets = is_regression ? 2 : 1,
+        .target = {TARGET_AS_IS, TARGET_POWER},
         .column_shift = SHIFT_SHUFFLE,
         .class_shift = SHIFT_SHUFFLE,
         .fingerprint = true,
@@ -397,7 +448,8 @@ int config_read(struct config *c, const char *architecture, const char *json, st
         .max_classes = 10,
     };
     json_error_t where;
-    json_t *root = json_loads(json != NULL ? json : preset_of(architecture), JSON_REJECT_DUPLICATES, &where);
+    json_t *root =
+        json_loads(json != NULL ? json : preset_of(architecture, is_regression), JSON_REJECT_DUPLICATES, &where);
     int error = 0;
     if (root == NULL)
         FAIL(f, TABFT_INPUT, "inference_config:%d:%d: not JSON (%.80s); the checkpoint is damaged", where.line,

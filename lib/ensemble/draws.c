@@ -84,6 +84,12 @@ static int draw_classes(struct random_pcg *g, enum shift shift, size_t n, size_t
     return 0;
 }
 
+size_t draws_pair(size_t i, size_t n, size_t n_pairs)
+{
+    size_t each = n / n_pairs;
+    return i < each * n_pairs ? i / each : i - each * n_pairs;
+}
+
 int draws_make(struct estimator *estimator, size_t n, const struct config *c, uint32_t seed, size_t n_classes,
                int32_t *permutations, struct sub_seeds *seeds, struct tabft_failure *f)
 {
@@ -94,17 +100,17 @@ int draws_make(struct estimator *estimator, size_t n, const struct config *c, ui
     random_pcg_seed(&g, seed);
     size_t start = (size_t)random_pcg_integer(&g, 0, SHIFT_MOST);
     TRY(random_pcg_choice(&g, n, n, shift, f));
-    TRY(draw_classes(&g, c->class_shift, n, n_classes, permutations, f));
+    if (n_classes > 0) TRY(draw_classes(&g, c->class_shift, n, n_classes, permutations, f));
 
     random_pcg_seed(&g, seed); /* the second stream starts from the same seed */
     seeds->pipelines = (uint64_t)random_pcg_integer(&g, 0, INT64_MAX);
     seeds->columns = (uint64_t)random_pcg_integer(&g, 0, INT64_MAX);
     seeds->rows = (uint64_t)random_pcg_integer(&g, 0, INT64_MAX);
     random_pcg_seed(&g, seeds->pipelines);
-    size_t each = n / c->n_preprocessors; /* blocks of p0, p1, ...; what is left over from the front */
     for (size_t i = 0; i < n; i++) {
-        size_t which = i < each * c->n_preprocessors ? i / each : i - each * c->n_preprocessors;
-        estimator[i].preprocessor = &c->preprocessor[which];
+        size_t pair = draws_pair(i, n, c->n_preprocessors * c->n_targets);
+        estimator[i].preprocessor = &c->preprocessor[pair / c->n_targets];
+        estimator[i].target = c->target[pair % c->n_targets];
         estimator[i].column_shift = start + shift[i];
         estimator[i].class_permutation = permutations + i * n_classes;
         estimator[i].seed = (uint64_t)random_pcg_integer(&g, 0, INT32_MAX);

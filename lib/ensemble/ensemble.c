@@ -6,26 +6,17 @@
 
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
+#include "ensemble/regression.h"
 
 enum { ROWS_PER_BLOCK = 128 };
 
-struct ensemble {
-    struct config config;
-    enum ensemble_phase phase;
-    size_t n_classes;
-    const struct ensemble_columns *context, *query;
-    struct ensemble_columns parts[2]; /* what they point to: the matrices stay the caller's */
-    const int32_t *y;
-    struct column_kind *kind;
-    size_t n_estimators;
-    struct estimator *estimator;
-    int32_t *permutations;
-};
-
 /* ---- Opening ---- */
-static int check_options(const struct ensemble_options *o, const struct config *c, struct tabft_failure *f)
+static int check_options(const struct ensemble_options *o, const struct config *c, bool is_regression,
+                         struct tabft_failure *f)
 {
     if (o->n_estimators < 1) return tabft_fail(f, TABFT_USE, "estimators: 0 of them; use at least 1");
+    if (is_regression && o->n_classes == 0) return 0;
+    if (is_regression) return tabft_fail(f, TABFT_USE, "targets: numbers and %zu classes at once", o->n_classes);
     if (o->n_classes < 2)
         return tabft_fail(f, TABFT_INPUT, "labels: %zu class in the training table; at least 2 are needed",
                           o->n_classes);
@@ -58,7 +49,7 @@ static int check_parts(const struct ensemble *e, struct tabft_failure *f)
              e->context->n_columns);
     TRY(check_finite(e->context, "context", f));
     if (e->query != NULL) TRY(check_finite(e->query, "query", f));
-    for (size_t i = 0; i < e->context->n_rows; i++)
+    for (size_t i = 0; e->y != NULL && i < e->context->n_rows; i++)
         if (e->y[i] < 0 || (size_t)e->y[i] >= e->n_classes)
             FAIL(f, TABFT_INPUT, "context row %zu: class code %d of %zu classes", i + 1, e->y[i], e->n_classes);
     return 0;
@@ -90,14 +81,17 @@ fail:
     return error;
 }
 
-int ensemble_open(struct ensemble **out, const struct ensemble_options *options, const struct ensemble_columns *context,
-                  const int32_t *y_context, const struct ensemble_columns *query, struct tabft_failure *f)
+/* Exactly one of y and target is there. */
+static int open_any(struct ensemble **out, const struct ensemble_options *options,
+                    const struct ensemble_columns *context, const int32_t *y, const double *target,
+                    const struct ensemble_columns *query, struct tabft_failure *f)
 {
     struct ensemble *e = NULL;
+    size_t n_codes;
     int error;
     TRY(memory_new(&e, 1, sizeof *e, "the estimators", f));
-    TRY(config_read(&e->config, options->architecture, options->inference_config, f));
-    TRY(check_options(options, &e->config, f));
+    TRY(config_read(&e->config, options->architecture, options->inference_config, target != NULL, f));
+    TRY(check_options(options, &e->config, target != NULL, f));
     e->phase = options->phase;
     e->n_classes = options->n_classes;
     e->parts[0] = *context;
@@ -106,7 +100,7 @@ int ensemble_open(struct ensemble **out, const struct ensemble_options *options,
         e->parts[1] = *query;
         e->query = &e->parts[1];
     }
-    e->y = y_context;
+    e->y = y;
     if ((e->phase == ENSEMBLE_FINETUNING) != (query != NULL))
         FAIL(f, TABFT_USE, "estimators: fine-tuning takes its query rows at once, prediction with each call");
     TRY(check_parts(e, f));
@@ -114,15 +108,29 @@ int ensemble_open(struct ensemble **out, const struct ensemble_options *options,
     TRY(kinds_detect(e->kind, &e->config, context, query, f));
     TRY(memory_new(&e->estimator, options->n_estimators, sizeof *e->estimator, "the estimators", f));
     e->n_estimators = options->n_estimators;
-    size_t n_codes;
     if (!size_mul(e->n_estimators, e->n_classes, &n_codes)) n_codes = SIZE_MAX;
     TRY(memory_new(&e->permutations, n_codes, sizeof *e->permutations, "class permutations", f));
     TRY(plan_estimators(e, options->seed, f));
+    if (target != NULL)
+        TRY(targets_open(&e->targets, target, context->n_rows, e->phase, e->estimator, e->n_estimators, f));
     *out = e;
     return 0;
 fail:
     ensemble_close(e);
     return error;
+}
+
+int ensemble_open(struct ensemble **out, const struct ensemble_options *options, const struct ensemble_columns *context,
+                  const int32_t *y_context, const struct ensemble_columns *query, struct tabft_failure *f)
+{
+    return open_any(out, options, context, y_context, NULL, query, f);
+}
+
+int ensemble_open_regression(struct ensemble **out, const struct ensemble_options *options,
+                             const struct ensemble_columns *context, const double *y_context,
+                             const struct ensemble_columns *query, struct tabft_failure *f)
+{
+    return open_any(out, options, context, NULL, y_context, query, f);
 }
 
 void ensemble_close(struct ensemble *e)
@@ -134,6 +142,7 @@ void ensemble_close(struct ensemble *e)
     }
     free(e->estimator);
     free(e->permutations);
+    targets_close(e->targets);
     kinds_free(e->kind, e->context != NULL ? e->context->n_columns : 0);
     free(e);
 }
@@ -259,8 +268,11 @@ static int take_labels(const struct ensemble *e, const struct estimator *s, stru
 {
     int error;
     TRY(memory_new(&call->y_context, call->n_context, sizeof *call->y_context, "labels of an estimator", f));
-    for (size_t i = 0; i < call->n_context; i++)
-        call->y_context[i] = (float)s->class_permutation[e->y[s->row != NULL ? s->row[i] : i]];
+    for (size_t i = 0; i < call->n_context; i++) {
+        size_t row = s->row != NULL ? s->row[i] : i;
+        call->y_context[i] = e->y != NULL ? (float)s->class_permutation[e->y[row]]
+                                          : (float)targets_value(e->targets, s, (size_t)(s - e->estimator), row);
+    }
     if (s->row != NULL) {
         TRY(memory_new(&call->context_row, call->n_context, sizeof *call->context_row, "rows of an estimator", f));
         memcpy(call->context_row, s->row, call->n_context * sizeof *s->row);

@@ -54,9 +54,12 @@ enum ensemble_phase {
                           */
 };
 
+enum ensemble_task { ENSEMBLE_CLASSIFICATION = 0, ENSEMBLE_REGRESSION }; /* regression.h has what regression adds */
+
 struct ensemble_options {
-    size_t n_estimators; /* >= 1 */
-    uint32_t seed;       /* TabPFN's random_state with use_fixed_preprocessing_seed */
+    enum ensemble_task task; /* for ensemble_columns_max; the others know it from the function */
+    size_t n_estimators;     /* >= 1 */
+    uint32_t seed;           /* TabPFN's random_state with use_fixed_preprocessing_seed */
     enum ensemble_phase phase;
     size_t n_classes; /* >= 2, at most the config's MAX_NUMBER_OF_CLASSES */
     /* The checkpoint's architecture_name (with or without the quotes of the metadata's JSON): picks the preset where

@@ -70,8 +70,12 @@ struct preprocessor {
     size_t svd_divisor; /* 0: no SVD columns; otherwise columns / svd_divisor of them */
 };
 
-enum { PREPROCESSORS_MAX = 32 };
+enum target_transform { TARGET_AS_IS, TARGET_POWER };
+enum { PREPROCESSORS_MAX = 32, TARGETS_MAX = 8 };
 struct config {
+    bool is_regression;
+    size_t n_targets; /* of regression: each preprocessor meets each of them. 1, as it is, for classification */
+    enum target_transform target[TARGETS_MAX];
     size_t n_preprocessors;
     struct preprocessor preprocessor[PREPROCESSORS_MAX];
     size_t min_unique_number, min_rows_to_infer, max_unique_text_category;
@@ -86,7 +90,8 @@ struct config {
     size_t max_classes;
 };
 /* Reads the checkpoint's JSON, or the preset where it is NULL. */
-int config_read(struct config *c, const char *architecture, const char *json, struct tabft_failure *f) TABFT_MUST_CHECK;
+int config_read(struct config *c, const char *architecture, const char *json, bool is_regression,
+                struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- Column kinds and codes (kinds.c) ---- */
 enum kind { KIND_NUMBER, KIND_CATEGORY, KIND_TEXT, KIND_CONSTANT };
@@ -107,9 +112,10 @@ double kinds_cell(const struct column_kind *k, double cell);
 /* ---- What is drawn (draws.c, subsets.c) ---- */
 struct estimator {
     const struct preprocessor *preprocessor;
+    enum target_transform target;
     size_t column_shift;        /* only "rotate" uses it */
     uint64_t seed;              /* of every step of this pipeline */
-    int32_t *class_permutation; /* [n_classes], in struct draws */
+    int32_t *class_permutation; /* [n_classes] */
     size_t n_columns, *column;  /* which columns go in; NULL: all */
     size_t n_rows, *row;        /* which context rows; NULL: all */
 };
@@ -121,6 +127,10 @@ struct sub_seeds {
 int draws_make(struct estimator *estimator, size_t n, const struct config *c, uint32_t seed, size_t n_classes,
                int32_t *permutations, struct sub_seeds *seeds, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* Which of the pairs of preprocessor and target transform estimator i of n has: blocks, what is left over from the
+ * front. */
+size_t draws_pair(size_t i, size_t n, size_t n_pairs);
+
 /* What the steps add to k columns, n_numbers of which are no categories. */
 size_t subsets_added(const struct config *c, const struct preprocessor *p, size_t n_rows, size_t k, size_t n_numbers);
 /* The most columns an estimator may take in (spec 3.3); n_numbers[k] = numbers among the first k columns. */
@@ -131,6 +141,28 @@ int subsets_columns(struct estimator *estimator, size_t n, const struct config *
                     struct tabft_failure *f) TABFT_MUST_CHECK;
 int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, size_t n_rows, const int32_t *y,
                  size_t n_classes, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* ---- Targets of regression (targets.c) ---- */
+struct targets;
+int targets_open(struct targets **out, const double *y, size_t n, enum ensemble_phase phase,
+                 const struct estimator *estimator, size_t n_estimators, struct tabft_failure *f) TABFT_MUST_CHECK;
+void targets_close(struct targets *t);
+double targets_value(const struct targets *t, const struct estimator *estimator, size_t which, size_t row);
+
+/* ---- One fit ---- */
+struct ensemble {
+    struct config config;
+    enum ensemble_phase phase;
+    size_t n_classes; /* 0: regression */
+    const struct ensemble_columns *context, *query;
+    struct ensemble_columns parts[2]; /* what they point to: the matrices stay the caller's */
+    const int32_t *y;                 /* classification */
+    struct targets *targets;          /* regression */
+    struct column_kind *kind;
+    size_t n_estimators;
+    struct estimator *estimator;
+    int32_t *permutations;
+};
 
 /* ---- The steps, in the order of a pipeline; each fits on the context rows and applies to all ---- */
 int step_constant(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -54,13 +54,14 @@ int ensemble_columns_max(const struct ensemble_options *options, size_t n_column
     size_t *n_numbers = NULL, n_rows, most = 0;
     int error;
     TRY(memory_new(&c, 1, sizeof *c, "the inference_config", f));
-    TRY(config_read(c, options->architecture, options->inference_config, f));
+    bool is_regression = options->task == ENSEMBLE_REGRESSION;
+    TRY(config_read(c, options->architecture, options->inference_config, is_regression, f));
     TRY(memory_new(&n_numbers, n_columns + 1, sizeof *n_numbers, "kinds of columns", f));
     for (size_t k = 0; k <= n_columns; k++) n_numbers[k] = k;
-    size_t n = options->n_estimators, each = n / c->n_preprocessors;
+    size_t n = options->n_estimators;
     for (size_t i = 0; i < n; i++) {
-        const struct preprocessor *p =
-            &c->preprocessor[i < each * c->n_preprocessors ? i / each : i - each * c->n_preprocessors];
+        size_t pair = draws_pair(i, n, c->n_preprocessors * c->n_targets);
+        const struct preprocessor *p = &c->preprocessor[pair / c->n_targets];
         columns[i] = widest(c, p, n_context, subsets_budget(c, p, n_context, n_columns, n_numbers));
         most = larger(most, columns[i]);
     }

@@ -254,6 +254,9 @@ int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, 
     if (wanted >= (double)n_rows) return 0;
     struct random_pcg g;
     random_pcg_seed(&g, seed);
-    if (c->row_subsets == ROWS_BALANCED) return balanced_rows(estimator, n, n_rows, (size_t)wanted, &g, f);
+    if (y == NULL && c->row_subsets == ROWS_STRATIFIED)
+        return tabft_fail(f, TABFT_INPUT,
+                          "inference_config: SAMPLE_SUBSAMPLING_METHOD is stratified, which needs classes; use auto");
+    if (c->row_subsets == ROWS_BALANCED || y == NULL) return balanced_rows(estimator, n, n_rows, (size_t)wanted, &g, f);
     return stratified_rows(estimator, n, n_rows, (size_t)wanted, y, n_classes, &g, f);
 }
