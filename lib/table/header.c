@@ -86,6 +86,8 @@ static int text_names(struct pack *p, struct input *in, struct names *names, str
         bool all = in->start + n == in->size;
         while (record < end && (*record == '\n' || (*record == '\r' && record[1] == '\n'))) record += *record == '\n' ? 1 : 2;
         if (record >= end && all) FAIL(f, TABFT_INPUT, "%s: no header: the file holds no table", input_said(in));
+        if (record >= end && room >= RECORD_MAX)
+            FAIL(f, TABFT_INPUT, "%s: no header: its first %zu bytes are blank lines", input_said(in), n);
         /* A cut record fails or ends behind the last byte: then more is read first. */
         struct tabft_failure cut = {0};
         names_clear(names);
