@@ -82,15 +82,18 @@ status_of write_by init out strace -qq -o trace -e inject=fallocate:error=ENOSPC
 hidden init fallocate 1 error=EOPNOTSUPP
 hidden init fallocate 1 error=EINTR
 
-# Reading: interrupted and short reads do not show, errors do.
+# Reading: interrupted reads do not show, errors do.
 for how in "list right.sample" "list - right.sample"; do
     # shellcheck disable=SC2086
     set -- $how
     "$sample" list right.sample >listed
+    interrupted=
     for call in pread64 read; do
-        status_of strace -qq -o trace -e "inject=$call:error=EINTR:when=1+2" "$sample" list "$2" <right.sample
+        status_of strace -qq -o trace -P "$PWD/right.sample" -e "inject=$call:error=EINTR:when=1+2" "$sample" list "$2" <right.sample
         { [ "$status" = 0 ] && cmp said listed; } || fail "$how: EINTR from $call shows"
+        ! grep -q INJECTED trace || interrupted=$call
     done
-    status_of strace -qq -o trace -e "inject=pread64,read:error=EIO:when=2+" "$sample" list "$2" <right.sample
+    [ -n "$interrupted" ] || fail "$how: nothing was injected"
+    status_of strace -qq -o trace -P "$PWD/right.sample" -e "inject=pread64,read:error=EIO:when=2+" "$sample" list "$2" <right.sample
     { [ "$status" = 4 ] && grep -q 'Input/output error' said; } || fail "$how: EIO while reading: status $status"
 done

@@ -1,5 +1,6 @@
 /* A small program around the container for the tests of faults: `write [-f] OUT MEMBERS` makes a .tbf file by the calls that
- * the tools make, `list FILE` prints a line a member by the index (front to back for "-"), `verify FILE` reads it all.
+ * the tools make, `list FILE` prints a line a member by the index (front to back for "-"), `verify FILE` reads it all,
+ * `flip FILE BIT` turns one bit of any file over.
  * Exit status and messages as the tools have them. */
 #include <nettle/sha2.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ static int write_members(const char *path, bool force, unsigned long members, st
         size_t size = i < 100 ? i * 977 : i % 64;
         for (size_t k = 0; k < size; k++) {
             state = state * 1664525u + 1013904223u;
-            data[k] = k % 4 == 0 ? (unsigned char)(state >> 24) : (unsigned char)(k >> (8 * (k % 4)));
+            data[k] = (unsigned char)(k % 4 == 0 ? state >> 24 : (unsigned)k >> (8 * (k % 4)));
         }
         struct tbf_record record = {.type = (uint32_t)(1 + i % 299), .version = (uint32_t)(i % 7), .tag = {(uint32_t)i, (uint32_t)(i * i)},
                                     .data = data, .size = size, .strategy = (enum tbf_strategy)(i % 3)};
@@ -97,6 +98,18 @@ static int list_stream(const char *path, struct tabft_failure *f)
     return error;
 }
 
+static int flip_bit(const char *path, unsigned long bit, struct tabft_failure *f)
+{
+    FILE *file = fopen(path, "r+b");
+    int byte = EOF;
+    if (file != NULL && fseek(file, (long)(bit / 8), SEEK_SET) == 0) byte = getc(file);
+    if (byte == EOF || fseek(file, (long)(bit / 8), SEEK_SET) != 0 || putc(byte ^ (1 << bit % 8), file) == EOF) {
+        if (file != NULL) (void)fclose(file);
+        return tabft_fail(f, TABFT_INPUT, "%s: has no bit %lu", path, bit);
+    }
+    return fclose(file) == 0 ? 0 : tabft_fail(f, TABFT_SYSTEM, "%s: cannot write", path);
+}
+
 int main(int argc, char **argv)
 {
     struct tabft_failure f = {0};
@@ -105,7 +118,8 @@ int main(int argc, char **argv)
     if (argc == at + 2 && strcmp(argv[1], "write") == 0) error = write_members(argv[at], at == 3, strtoul(argv[at + 1], NULL, 10), &f);
     else if (argc == 3 && strcmp(argv[1], "list") == 0) error = strcmp(argv[2], "-") == 0 ? list_stream("-", &f) : list_members(argv[2], &f);
     else if (argc == 3 && strcmp(argv[1], "verify") == 0) error = tbf_verify(argv[2], NULL, &f);
-    else error = tabft_fail(&f, TABFT_USE, "use: write [-f] OUT MEMBERS | list FILE | verify FILE");
+    else if (argc == 4 && strcmp(argv[1], "flip") == 0) error = flip_bit(argv[2], strtoul(argv[3], NULL, 10), &f);
+    else error = tabft_fail(&f, TABFT_USE, "use: write [-f] OUT MEMBERS | list FILE | verify FILE | flip FILE BIT");
     int closed = file_stdout_close(&f);
     if (error == 0) error = closed;
     if (f.code != 0) (void)fprintf(stderr, "tbf_sample: %s\n", f.message);

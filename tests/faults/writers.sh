@@ -5,7 +5,7 @@
 # shellcheck disable=SC2034
 writers='sample pack init'
 sample=${top_builddir:?}/tests/faults/tbf_sample
-work=$(mktemp -d)
+work=$(mktemp -d) && work=$(cd -- "$work" && pwd -P)
 trap 'rm -rf -- "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
