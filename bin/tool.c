@@ -19,12 +19,12 @@ void tool_version(const char *name)
 
 int tool_end(const char *name, int error, struct tabft_failure *f)
 {
-    if (error >= 0) error = file_stdout_close(f);
-    else {
-        /* What failed comes first; a stdout that cannot be closed as well does not replace it. */
-        struct tabft_failure ignored = {0};
-        int closed = file_stdout_close(&ignored);
-        (void)closed;
+    /* What failed comes first, but a verdict that could not be printed is none. */
+    struct tabft_failure later = {0};
+    int closed = file_stdout_close(&later);
+    if (closed < 0 && (error >= 0 || error == TABFT_NOT_HELD)) {
+        error = closed;
+        *f = later;
     }
     if (error < 0 && f->message[0] != '\0') (void)fprintf(stderr, "%s: %s\n", name, f->message);
     return tabft_exit_status(error);

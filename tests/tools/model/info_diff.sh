@@ -49,6 +49,13 @@ tabft-model diff "$tiny" "$good" >"$work/text" || status=$?
 { [ "$status" = 1 ] && [ "$(grep -cx -e 'enc.b: only in b' -e 'metadata: different' "$work/text")" = 2 ]; } ||
     bad "diff of other files: $status, $(head -n 3 "$work/text")"
 
+# A difference that could not be printed is a failure, not a difference.
+if [ -e /dev/full ]; then
+    status=0
+    tabft-model diff "$tiny" "$good" >/dev/full 2>"$work/err" || status=$?
+    { [ "$status" = 4 ] && grep -q 'No space left' "$work/err"; } || bad "diff on a full disk: $status, $(cat "$work/err")"
+fi
+
 # Wrong use.
 for arguments in info "info $tiny $tiny" "diff $tiny" "verify --depth $tiny" 'init --arch tabpfn_v2_6' "init $work/x" \
     "init --arch tabpfn_v2_6 --seed -1 $work/x" "init --arch tabpfn_v2_6 --seed $work/x"; do
