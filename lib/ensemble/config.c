@@ -341,6 +341,11 @@ static int read_must_be_false(struct config *c, const char *key, const json_t *v
     return json_is_false(value) ? 0 : refuse(key, value, "use false", f);
 }
 
+static int read_repair(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+{
+    return !c->is_regression || json_is_true(value) ? 0 : refuse(key, value, "use true", f);
+}
+
 /* Fields that say nothing here: switched off by TabPFN's own fine-tuning and its evaluation (ENABLE_GPU_PREPROCESSING,
  * TRANSFORM_*), limits it sets aside there (MAX_NUMBER_OF_FEATURES, _SAMPLES, MAX_CPU_SAMPLES), what an option decides
  * (N_ESTIMATORS), what only declared categories (MAX_UNIQUE_FOR_CATEGORICAL_FEATURES), regressors or unimplemented
@@ -394,7 +399,7 @@ static const struct field {
     {"MAX_NUMBER_OF_FEATURES", read_nothing},
     {"MAX_NUMBER_OF_SAMPLES", read_nothing},
     {"MAX_CPU_SAMPLES", read_nothing},
-    {"FIX_NAN_BORDERS_AFTER_TARGET_TRANSFORM", read_nothing},
+    {"FIX_NAN_BORDERS_AFTER_TARGET_TRANSFORM", read_repair},
     {"PASSTHROUGH_INF", read_must_be_false},
     {"_REGRESSION_DEFAULT_OUTLIER_REMOVAL_STD", read_outliers_regression},
     {"_CLASSIFICATION_DEFAULT_OUTLIER_REMOVAL_STD", read_outliers_classification},
