@@ -1,12 +1,10 @@
 /* The checkpoint's inference_config: JSON text in, checked settings out. A field is one line in the list below; a field
  * or value that is not known, or known and not implemented, is refused by name. */
 #define TABFT_ENSEMBLE_ROOM
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
-#include "ensemble/ensemble_internal.h"
-#include "ensemble/reshape.h"
+#include "ensemble/config_json.h"
 
 enum { OUTLIERS_AUTO = -1 };
 
@@ -37,188 +35,31 @@ static const char preset_v2_5[] =
     "{\"name\": \"none\", \"categorical_name\": \"numeric\"}],"
     "\"FEATURE_SUBSAMPLING_METHOD\": \"random\"}";
 
-struct word {
-    const char *name;
-    int value;
-};
-static const struct word shift_words[] = {{"shuffle", SHIFT_SHUFFLE}, {"rotate", SHIFT_ROTATE}, {NULL, 0}};
-static const struct word column_words[] = {{"random", SUBSETS_RANDOM},
-                                           {"balanced", SUBSETS_BALANCED},
-                                           {"constant_and_balanced", SUBSETS_CONSTANT_AND_BALANCED},
-                                           {"gini_feature_importance", SUBSETS_GINI},
-                                           {"auto", SUBSETS_AUTO},
-                                           {NULL, 0}};
-static const struct word row_words[] = {{"auto", ROWS_AUTO},
-                                        {"balanced", ROWS_BALANCED},
-                                        {"stratified", ROWS_STRATIFIED},
-                                        {"majority_downsample", ROWS_MAJORITY},
-                                        {NULL, 0}};
+static const struct config_word shift_words[] = {{"shuffle", SHIFT_SHUFFLE}, {"rotate", SHIFT_ROTATE}, {NULL, 0}};
+static const struct config_word column_words[] = {{"random", SUBSETS_RANDOM},
+                                                  {"balanced", SUBSETS_BALANCED},
+                                                  {"constant_and_balanced", SUBSETS_CONSTANT_AND_BALANCED},
+                                                  {"gini_feature_importance", SUBSETS_GINI},
+                                                  {"auto", SUBSETS_AUTO},
+                                                  {NULL, 0}};
+static const struct config_word row_words[] = {{"auto", ROWS_AUTO},
+                                               {"balanced", ROWS_BALANCED},
+                                               {"stratified", ROWS_STRATIFIED},
+                                               {"majority_downsample", ROWS_MAJORITY},
+                                               {NULL, 0}};
 
-/* A value as it may be shown in one line. */
-static const char *shown(const json_t *value, char text[80])
-{
-    const char *kind = json_is_array(value) ? "a list" : json_is_object(value) ? "an object" : "";
-    if (json_is_string(value))
-        (void)snprintf(text, 80, "\"%.60s\"", json_string_value(value));
-    else if (json_is_integer(value))
-        (void)snprintf(text, 80, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value))
-        (void)snprintf(text, 80, "%.17g", json_real_value(value));
-    else
-        (void)snprintf(text, 80, "%s",
-                       json_is_true(value)    ? "true"
-                       : json_is_false(value) ? "false"
-                       : json_is_null(value)  ? "null"
-                                              : kind);
-    return text;
-}
-
-static int refuse(const char *key, const json_t *value, const char *instead, struct tabft_failure *f)
-{
-    char text[80];
-    return tabft_fail(f, TABFT_INPUT, "inference_config: %.80s is %s, which TabFT cannot do; %s", key,
-                      shown(value, text), instead);
-}
-
-static int read_size(size_t *out, const char *key, const json_t *value, size_t least, struct tabft_failure *f)
-{
-    if (!json_is_integer(value) || json_integer_value(value) < (json_int_t)least)
-        return refuse(key, value, "a whole number is needed", f);
-    *out = (size_t)json_integer_value(value);
-    return 0;
-}
-
-static int read_bool(bool *out, const char *key, const json_t *value, struct tabft_failure *f)
-{
-    if (!json_is_boolean(value)) return refuse(key, value, "true or false is needed", f);
-    *out = json_is_true(value);
-    return 0;
-}
-
-static int read_word(int *out, const struct word *words, const char *key, const json_t *value, struct tabft_failure *f)
-{
-    const char *text = json_string_value(value);
-    for (const struct word *w = words; text != NULL && w->name != NULL; w++)
-        if (strcmp(w->name, text) == 0) {
-            *out = w->value;
-            return 0;
-        }
-    return refuse(key, value, "the manual lists the names", f);
-}
-
-/* ---- One record of PREPROCESS_TRANSFORMS ---- */
-static int read_categories(struct preprocessor *p, const json_t *value, struct tabft_failure *f)
-{
-    static const char shuffled[] = "_shuffled";
-    char name[64];
-    const char *text = json_string_value(value);
-    if (text == NULL || strlen(text) >= sizeof name) return refuse("categorical_name", value, "a name is needed", f);
-    memcpy(name, text, strlen(text) + 1);
-    size_t length = strlen(name), tail = sizeof shuffled - 1;
-    p->shuffled = length > tail && strcmp(name + length - tail, shuffled) == 0;
-    if (p->shuffled) name[length - tail] = '\0';
-    p->categories = CATEGORIES_ORDINAL;
-    p->least_count = 0;
-    p->fewer_than_tenth = false;
-    if (!p->shuffled && strcmp(name, "none") == 0) {
-        p->categories = CATEGORIES_KEPT;
-    } else if (!p->shuffled && strcmp(name, "numeric") == 0) {
-        p->categories = CATEGORIES_NUMERIC;
-    } else if (!p->shuffled && strcmp(name, "onehot") == 0) {
-        p->categories = CATEGORIES_ONEHOT;
-    } else if (strcmp(name, "ordinal_common_categories") == 0) {
-        p->least_count = 10;
-    } else if (strcmp(name, "ordinal_very_common_categories") == 0) {
-        p->least_count = 10;
-        p->fewer_than_tenth = true;
-    } else if (strcmp(name, "ordinal") != 0) {
-        return refuse("categorical_name", value, "use numeric, none, onehot or an ordinal one", f);
-    }
-    return 0;
-}
-
-static int read_reshape(struct preprocessor *p, const json_t *value, struct tabft_failure *f)
-{
-    const char *text = json_string_value(value);
-    for (size_t i = 0; text != NULL && reshape_list[i] != NULL; i++)
-        if (strcmp(reshape_list[i]->name, text) == 0) {
-            p->reshape = reshape_list[i];
-            return 0;
-        }
-    return refuse("name", value, "the manual lists the transforms", f);
-}
-
-static int read_svd(struct preprocessor *p, const json_t *value, struct tabft_failure *f)
-{
-    const char *text = json_is_null(value) ? "None" : json_string_value(value);
-    if (text != NULL && strcmp(text, "None") == 0)
-        p->svd_divisor = 0;
-    else if (text != NULL && strcmp(text, "svd") == 0)
-        p->svd_divisor = 2;
-    else if (text != NULL && strcmp(text, "svd_quarter_components") == 0)
-        p->svd_divisor = 4;
-    else
-        return refuse("global_transformer_name", value, "use svd, svd_quarter_components or null", f);
-    return 0;
-}
-
-static int read_record_field(struct preprocessor *p, const char *key, const json_t *value, struct tabft_failure *f)
-{
-    if (strcmp(key, "name") == 0) return read_reshape(p, value, f);
-    if (strcmp(key, "categorical_name") == 0) return read_categories(p, value, f);
-    if (strcmp(key, "max_features_per_estimator") == 0) return read_size(&p->max_columns, key, value, 1, f);
-    if (strcmp(key, "global_transformer_name") == 0) return read_svd(p, value, f);
-    if (strcmp(key, "append_original") == 0) {
-        const char *text = json_string_value(value);
-        if (text != NULL && strcmp(text, "auto") == 0)
-            p->append = APPEND_AUTO;
-        else if (json_is_boolean(value))
-            p->append = json_is_true(value) ? APPEND_YES : APPEND_NO;
-        else
-            return refuse(key, value, "use true, false or auto", f);
-        return 0;
-    }
-    if (strcmp(key, "max_onehot_cardinality") == 0)
-        return json_is_null(value) ? 0 : read_size(&p->max_onehot, key, value, 0, f);
-    if (strcmp(key, "differentiable") == 0) return json_is_false(value) ? 0 : refuse(key, value, "use false", f);
-    return tabft_fail(f, TABFT_INPUT,
-                      "inference_config: a preprocessor has the unknown field \"%.80s\"; convert the checkpoint", key);
-}
-
-static int read_records(struct config *c, const json_t *list, struct tabft_failure *f)
-{
-    int error = 0;
-    size_t n = json_array_size(list);
-    if (!json_is_array(list) || n == 0 || n > PREPROCESSORS_MAX)
-        FAIL(f, TABFT_INPUT, "inference_config: PREPROCESS_TRANSFORMS is not a list of 1 to %d records",
-             PREPROCESSORS_MAX);
-    for (size_t i = 0; i < n; i++) {
-        struct preprocessor *p = &c->preprocessor[i];
-        *p = (struct preprocessor){
-            .categories = CATEGORIES_KEPT, .append = APPEND_NO, .max_columns = 500, .max_onehot = SIZE_MAX};
-        const char *key;
-        json_t *value, *record = json_array_get(list, i);
-        json_object_foreach (record, key, value) TRY(read_record_field(p, key, value, f));
-        if (p->reshape == NULL) FAIL(f, TABFT_INPUT, "inference_config: preprocessor %zu has no name", i + 1);
-    }
-    c->n_preprocessors = n;
-fail:
-    return error;
-}
-
-/* ---- The fields ---- */
 typedef int read_field(struct config *c, const char *key, const json_t *value, struct tabft_failure *f);
 
 static int read_transforms(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     (void)key;
-    return read_records(c, value, f);
+    return config_preprocessors(c, value, f);
 }
 
 static int read_temperature(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     if (!json_is_number(value) || !(json_number_value(value) > 0) || !isfinite(json_number_value(value)))
-        return refuse(key, value, "a number above 0 is needed", f);
+        return config_refuse(key, value, "a number above 0 is needed", f);
     c->temperature = json_number_value(value);
     return 0;
 }
@@ -233,7 +74,7 @@ static int read_outliers(struct config *c, const char *key, const json_t *value,
     else if (text != NULL && strcmp(text, "auto") == 0)
         c->outlier_std = OUTLIERS_AUTO;
     else
-        return refuse(key, value, "a number above 0, null or auto is needed", f);
+        return config_refuse(key, value, "a number above 0, null or auto is needed", f);
     return 0;
 }
 
@@ -246,7 +87,7 @@ static int read_outliers_regression(struct config *c, const char *key, const jso
         return 0;
     }
     if (!json_is_number(value) || !(json_number_value(value) > 0))
-        return refuse(key, value, "a number above 0 or null is needed", f);
+        return config_refuse(key, value, "a number above 0 or null is needed", f);
     c->outlier_auto = json_number_value(value);
     return 0;
 }
@@ -255,7 +96,7 @@ static int read_outliers_classification(struct config *c, const char *key, const
 {
     if (c->is_regression) return 0;
     if (!json_is_number(value) || !(json_number_value(value) > 0))
-        return refuse(key, value, "a number above 0 is needed", f);
+        return config_refuse(key, value, "a number above 0 is needed", f);
     c->outlier_auto = json_number_value(value);
     return 0;
 }
@@ -265,7 +106,7 @@ static int read_targets(struct config *c, const char *key, const json_t *value, 
 {
     size_t n = json_array_size(value);
     if (!c->is_regression) return 0;
-    if (n == 0 || n > TARGETS_MAX) return refuse(key, value, "a list of up to 8 names is needed", f);
+    if (n == 0 || n > TARGETS_MAX) return config_refuse(key, value, "a list of up to 8 names is needed", f);
     c->n_targets = n;
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(value, i);
@@ -275,14 +116,14 @@ static int read_targets(struct config *c, const char *key, const json_t *value, 
         else if (name != NULL && (strcmp(name, "safepower") == 0 || strcmp(name, "power") == 0))
             c->target[i] = TARGET_POWER;
         else
-            return refuse(key, entry, "use null, none, power or safepower", f);
+            return config_refuse(key, entry, "use null, none, power or safepower", f);
     }
     return 0;
 }
 
 static int read_shift(enum shift *out, const char *key, const json_t *value, struct tabft_failure *f)
 {
-    int word = SHIFT_NONE, error = json_is_null(value) ? 0 : read_word(&word, shift_words, key, value, f);
+    int word = SHIFT_NONE, error = json_is_null(value) ? 0 : config_word(&word, shift_words, key, value, f);
     *out = (enum shift)word;
     return error;
 }
@@ -299,14 +140,14 @@ static int read_class_shift(struct config *c, const char *key, const json_t *val
 
 static int read_fingerprint(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
-    return read_bool(&c->fingerprint, key, value, f);
+    return config_bool(&c->fingerprint, key, value, f);
 }
 
 static int read_polynomials(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     (void)c;
     const char *text = json_string_value(value);
-    return text != NULL && strcmp(text, "no") == 0 ? 0 : refuse(key, value, "use no", f);
+    return text != NULL && strcmp(text, "no") == 0 ? 0 : config_refuse(key, value, "use no", f);
 }
 
 static int read_row_subset(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
@@ -317,20 +158,20 @@ static int read_row_subset(struct config *c, const char *key, const json_t *valu
     else if ((json_is_integer(value) && size >= 1) || (json_is_real(value) && size > 0 && size < 1))
         c->row_subset = size;
     else
-        return refuse(key, value, "use null, a count of rows from 1 or a share between 0 and 1", f);
+        return config_refuse(key, value, "use null, a count of rows from 1 or a share between 0 and 1", f);
     return 0;
 }
 
 static int read_row_subsets(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
-    int word = 0, error = read_word(&word, row_words, key, value, f);
+    int word = 0, error = config_word(&word, row_words, key, value, f);
     c->row_subsets = (enum row_subsets)word;
     return error;
 }
 
 static int read_column_subsets(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
-    int word = 0, error = read_word(&word, column_words, key, value, f);
+    int word = 0, error = config_word(&word, column_words, key, value, f);
     c->column_subsets = (enum column_subsets)word;
     return error;
 }
@@ -338,12 +179,12 @@ static int read_column_subsets(struct config *c, const char *key, const json_t *
 static int read_must_be_false(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     (void)c;
-    return json_is_false(value) ? 0 : refuse(key, value, "use false", f);
+    return json_is_false(value) ? 0 : config_refuse(key, value, "use false", f);
 }
 
 static int read_repair(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
-    return !c->is_regression || json_is_true(value) ? 0 : refuse(key, value, "use true", f);
+    return !c->is_regression || json_is_true(value) ? 0 : config_refuse(key, value, "use true", f);
 }
 
 /* Fields that say nothing here: switched off by TabPFN's own fine-tuning and its evaluation (ENABLE_GPU_PREPROCESSING,
@@ -359,7 +200,7 @@ static int read_nothing(struct config *c, const char *key, const json_t *value, 
 #define SIZE_FIELD(function, member, least)                                                                            \
     static int function(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)               \
     {                                                                                                                  \
-        return read_size(&c->member, key, value, least, f);                                                            \
+        return config_size(&c->member, key, value, least, f);                                                          \
     }
 SIZE_FIELD(read_min_unique_number, min_unique_number, 0)
 SIZE_FIELD(read_min_rows, min_rows_to_infer, 0)
