@@ -33,7 +33,7 @@ says() {
 pack() {
     tabft-prep pack --quiet --target "$1" --classes -o "$3" "$2" || fail "cannot pack $2"
 }
-# field FILE KEY: a number or text of a JSON file with a key a line.
+# field FILE KEY: a number or text at the top of run.json.
 field() {
-    sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1"
+    sed -n "s/^ \"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1"
 }
