@@ -38,7 +38,7 @@ untouched '--force onto a link'
 rm -f shared/out
 
 # Planted while it is written: just before the rename, and all the time.
-if command -v strace >/dev/null && strace -qq -o /dev/null true 2>/dev/null; then
+if may_trace; then
     strace -qq -o trace -e trace=openat "$sample" write shared/out 3
     grep 'O_CREAT' trace | grep -q 'O_EXCL|O_NOFOLLOW' || fail 'the temporary file may follow what is planted'
     rm -f shared/out

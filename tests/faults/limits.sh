@@ -37,11 +37,11 @@ for writer in $writers; do
         status_of limited "$writer" f "$value"
         ends_well "$writer, -f $value"
     done
-    status_of limited "$writer" n 3
-    ends_well "$writer, -n 3"
-    grep -q 'ulimit -n' said || fail "$writer, -n 3: the limit is not named"
-    # AddressSanitizer reserves terabytes of addresses.
-    if ! grep -q __asan_init "$sample"; then
+    # The loader of a program that is not static (with sanitizers, say) meets these limits first, in its own way.
+    if ! grep -q 'libc\.so' "$sample"; then
+        status_of limited "$writer" n 3
+        ends_well "$writer, -n 3"
+        grep -q 'ulimit -n' said || fail "$writer, -n 3: the limit is not named"
         # The program itself starts, its buffers do not fit.
         refused=0
         for value in 3000 4000 6000 8000 12000 16000 24000 40000 80000; do

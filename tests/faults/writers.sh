@@ -20,13 +20,15 @@ fail() {
     exit 1
 }
 
-# need_strace: faults come through strace, which reaches static programs too.
-need_strace() {
-    command -v strace >/dev/null || { echo 'strace is not installed'; exit 77; }
-    strace -qq -o /dev/null true 2>/dev/null || { echo 'strace may not trace here'; exit 77; }
+# may_trace: faults come through strace, which reaches static programs too.
+may_trace() {
     # Leaks at exit are looked for elsewhere: LeakSanitizer does not work under ptrace.
     ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
     export ASAN_OPTIONS
+    command -v strace >/dev/null && strace -qq -o /dev/null true 2>/dev/null
+}
+need_strace() {
+    may_trace || { echo 'strace is not installed or may not trace here'; exit 77; }
 }
 
 # write_by WRITER OUT [COMMAND...]: runs the writer, as arguments of COMMAND.
