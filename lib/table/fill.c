@@ -174,7 +174,7 @@ static int fill_text(struct fill *x, const struct segment *s, int thread, struct
 {
     int error = 0;
     if (x->room[thread] < s->size) {
-        TRY(memory_grow(&x->text[thread], s->size + 2, 1, "text", f));
+        TRY(memory_grow(&x->text[thread], s->size + RECORDS_PADDING, 1, "text", f));
         x->room[thread] = s->size;
     }
     char *text = x->text[thread];

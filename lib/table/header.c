@@ -79,7 +79,7 @@ static int text_names(struct pack *p, struct input *in, struct names *names, str
     struct records r = {.format = &p->format};
     for (size_t room = 64 << 10;; room *= 4) {
         size_t n = in->size - in->start < room ? (size_t)(in->size - in->start) : room;
-        TRY(memory_grow(&text, n + 2, 1, "a header", f));
+        TRY(memory_grow(&text, n + RECORDS_PADDING, 1, "a header", f));
         TRY(input_get(in, in->start, text, n, f));
         text[n] = text[n + 1] = '\n';
         const char *end = text + n, *record = text, *after = text;

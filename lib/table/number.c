@@ -18,22 +18,63 @@ static const double exact_power[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1
 
 static inline unsigned digit(char c) { return (unsigned)(unsigned char)c - '0'; }
 
-/* Takes a run of digits. The first 19 significant ones go into the mantissa; the return value counts those that did not. */
-static inline int64_t take_digits(const char **at, struct number *n)
+/* Eight digits at once: true where all bytes at p are digits. Little-endian. */
+static inline bool eight_digits(uint64_t bytes)
 {
-    const char *p = *at;
-    int64_t dropped = 0;
-    for (; digit(*p) < 10; p++) {
+    return (((bytes + UINT64_C(0x4646464646464646)) | (bytes - UINT64_C(0x3030303030303030))) & UINT64_C(0x8080808080808080)) == 0;
+}
+
+/* Their value: pairs, then fours, then eight, by multiplications that add neighbours. */
+static inline uint64_t value_of_eight(uint64_t bytes)
+{
+    bytes -= UINT64_C(0x3030303030303030);
+    bytes = bytes * 10 + (bytes >> 8);
+    return ((bytes & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x000F424000000064) +
+            (bytes >> 16 & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x0000271000000001)) >> 32;
+}
+
+/* Takes a run of digits into *value, modulo 2^64. */
+static inline const char *take_digits(const char *p, uint64_t *value)
+{
+    uint64_t v = *value;
+    for (; digit(*p) < 10; p++) v = v * 10 + digit(*p);
+    *value = v;
+    return p;
+}
+
+/* The same where 8 bytes can be read from any place up to the end of the number. */
+static inline const char *take_many_digits(const char *p, uint64_t *value)
+{
+    uint64_t bytes;
+    for (memcpy(&bytes, p, 8); eight_digits(bytes); memcpy(&bytes, p, 8)) {
+        *value = *value * 100000000 + value_of_eight(bytes);
+        p += 8;
+    }
+    return take_digits(p, value);
+}
+
+/* A number of more than 19 digits again: the first 19 significant ones go into the mantissa, the others are counted. */
+static void take_long(const char *p, char point, struct number *n)
+{
+    int64_t exponent = 0;
+    bool behind = false;
+    n->mantissa = 0;
+    n->n_digits = 0;
+    for (; digit(*p) < 10 || (*p == point && !behind); p++) {
+        if (*p == point) {
+            behind = true;
+            continue;
+        }
         if (n->n_digits < DIGITS_MAX) {
             n->mantissa = n->mantissa * 10 + digit(*p);
             n->n_digits += n->mantissa != 0;
+            exponent -= behind;
         } else {
             n->n_digits++;
-            dropped++;
+            exponent += !behind;
         }
     }
-    *at = p;
-    return dropped;
+    n->exponent = exponent;
 }
 
 static const char *take_exponent(const char *p, struct number *n)
@@ -49,30 +90,37 @@ static const char *take_exponent(const char *p, struct number *n)
     return p;
 }
 
-const char *number_scan(const char *p, char point, struct number *n)
+static inline const char *scan(const char *p, char point, bool padded, struct number *n)
 {
-    *n = (struct number){.integer = true};
+    uint64_t mantissa = 0;
+    size_t n_digits;
     n->negative = *p == '-';
     if (*p == '-' || *p == '+') p++;
     const char *digits = p;
     if (*p == '0' && digit(p[1]) < 10) return NULL;
-    n->exponent = take_digits(&p, n);
-    bool whole = p > digits;
-    if (*p == point) {
+    p = take_digits(p, &mantissa);
+    n_digits = (size_t)(p - digits);
+    n->integer = *p != point;
+    n->exponent = 0;
+    if (!n->integer) {
         const char *fraction = ++p;
-        int64_t dropped = take_digits(&p, n);
-        n->exponent -= (p - fraction) - dropped;
-        if (!whole && p == fraction) return NULL;
-        n->integer = false;
-    } else if (!whole) {
-        return NULL;
+        p = padded ? take_many_digits(p, &mantissa) : take_digits(p, &mantissa);
+        n->exponent = fraction - p;
+        n_digits += (size_t)(p - fraction);
     }
+    if (n_digits == 0) return NULL;
+    n->mantissa = mantissa;
+    n->n_digits = (uint32_t)(n_digits > UINT32_MAX ? UINT32_MAX : n_digits);
+    if (n_digits > DIGITS_MAX) take_long(digits, point, n);
     if ((*p | 0x20) == 'e') {
         n->integer = false;
         return take_exponent(p + 1, n);
     }
     return p;
 }
+
+const char *number_scan(const char *p, char point, struct number *n) { return scan(p, point, false, n); }
+const char *number_scan_padded(const char *p, char point, struct number *n) { return scan(p, point, true, n); }
 
 bool number_int64(const struct number *n, int64_t *v)
 {

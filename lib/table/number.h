@@ -15,6 +15,7 @@
 
 enum {
     NUMBER_TEXT_MAX = 1024, /* a longer cell is no number */
+    NUMBER_PADDING = 8,
     NUMBER_PRINT_MAX = 40   /* bytes that number_print_* write at most, NUL included */
 };
 
@@ -22,7 +23,7 @@ enum {
 struct number {
     uint64_t mantissa;
     int64_t exponent;
-    uint32_t n_digits; /* significant ones, at most as many as there are bytes */
+    uint32_t n_digits; /* at most 19: the mantissa has all of them; more: significant ones */
     bool negative;
     bool integer;      /* no point, no exponent */
 };
@@ -30,6 +31,8 @@ struct number {
 /* Scans the number at p. The text must end in a byte that belongs to no number (a delimiter, a line feed, NUL). Returns the
  * byte after the number, or NULL where there is none. */
 const char *number_scan(const char *p, char point, struct number *n);
+/* The same, faster, where NUMBER_PADDING more bytes can be read behind the text. */
+const char *number_scan_padded(const char *p, char point, struct number *n);
 
 /* The nearest double of a scanned number; text..end is what was scanned, read only where the digits need it. False where it
  * lies beyond the largest double. `c` is number_locale(). */

@@ -151,7 +151,7 @@ int page_decode(enum page_storage storage, size_t n_codes, bool codes, const voi
     }
     get_integers(storage, page, cells, n);
     const unsigned char *bits = (const unsigned char *)page + page_size(storage, n, false);
-    for (size_t i = 0; i < n; i++) cells->absent[i] = bitmap ? (bits[i / 8] >> i % 8) & 1 : 0;
+    for (size_t i = 0; i < n; i++) cells->absent[i] = bitmap && (bits[i / 8] >> i % 8 & 1) != 0;
     for (size_t i = 0; codes && i < n; i++) {
         if (!cells->absent[i] && cells->slot[i] >= n_codes) {
             return tabft_fail(f, TABFT_INPUT, "code %lld where %zu texts are known", (long long)cells->slot[i], n_codes);

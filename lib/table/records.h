@@ -33,7 +33,9 @@ struct cell {
     const char *number_text, *number_end; /* what number_scan saw */
 };
 
-/* A run of whole records in memory, followed by one writable byte. The last byte is a line feed, or one must be put behind. */
+/* Records are walked in memory, which RECORDS_PADDING bytes follow; the first of them are two line feeds. */
+enum { RECORDS_PADDING = 2 + NUMBER_PADDING };
+
 struct records {
     const struct format *format;
     size_t n_columns;
@@ -83,7 +85,7 @@ static inline int records_cell(struct records *r, const char *begin, const char 
     const char delimiter = r->format->delimiter;
     cell->offset = (uint64_t)(p - begin);
     cell->text = p;
-    const char *after = number_scan(p, r->format->point, &cell->number);
+    const char *after = number_scan_padded(p, r->format->point, &cell->number);
     if (after != NULL) {
         *ended = cell_end(after, delimiter, next);
         if (*ended != SCAN_FAILED) {

@@ -353,7 +353,7 @@ fail:
 struct batch {
     struct pack *p;
     size_t input;
-    char *text;             /* [room + 2] */
+    char *text;             /* [room + RECORDS_PADDING] */
     size_t room, carry, n;  /* bytes of an unfinished record from before, and of all */
     uint64_t offset;        /* of text in the input */
     size_t block_bytes, n_blocks;
@@ -377,7 +377,8 @@ static void read_block(void *context, size_t block, int thread)
         loop_failure_keep(&b->failure, block, &f);
         return;
     }
-    for (size_t i = 0; i < n; i++) quotes += b->text[from + i] == '"';
+    const char *p = b->text + from, *end = p + n;
+    for (; (p = memchr(p, '"', (size_t)(end - p))) != NULL; p++) quotes++;
     b->odd[block] = quotes % 2 != 0;
 }
 
@@ -479,7 +480,7 @@ static int next_batch(struct batch *b, uint64_t left, struct tabft_failure *f)
     bool last = fresh == left;
     if (b->carry > RECORD_MAX) TRY(fail_long(b, f));
     if (b->room < b->carry + fresh) {
-        TRY(memory_grow(&b->text, b->carry + fresh + 2, 1, "text", f));
+        TRY(memory_grow(&b->text, b->carry + fresh + RECORDS_PADDING, 1, "text", f));
         b->room = b->carry + fresh;
     }
     b->n = b->carry + fresh;
@@ -571,7 +572,7 @@ static void collect_segment(void *context, size_t block, int thread)
     (void)thread;
     found_reset(found, l->p);
     found->segment = s;
-    if (memory_new(&text, s->size + 2, 1, "text", &found->failure) < 0) return;
+    if (memory_new(&text, s->size + RECORDS_PADDING, 1, "text", &found->failure) < 0) return;
     if (input_get(&l->p->input[s->input], s->offset, text, s->size, &found->failure) == 0) {
         text[s->size] = text[s->size + 1] = '\n';
         struct survey_context x = {l->p, found};

@@ -26,9 +26,15 @@ static uint64_t next_random(uint64_t *state) /* splitmix64 */
 /* Scans all of `text` and gives its double; -1 where it is no number or too large. */
 static int read_double(const char *text, double *v)
 {
-    struct number n;
+    struct number n, m;
+    char padded[512] = "";
     const char *end = number_scan(text, '.', &n);
+    strncat(padded, text, sizeof padded - NUMBER_PADDING - 1);
+    const char *padded_end = number_scan_padded(padded, '.', &m);
+    ck_assert_msg((end == NULL) == (padded_end == NULL), "%s: padded and not differ", text);
     if (end == NULL || *end != '\0') return -1;
+    ck_assert_msg(end - text == padded_end - padded && m.mantissa == n.mantissa && m.exponent == n.exponent && m.n_digits == n.n_digits &&
+                  m.negative == n.negative && m.integer == n.integer, "%s: padded and not differ", text);
     return number_double(&n, text, end, '.', c_locale, v) ? 0 : -1;
 }
 
