@@ -82,6 +82,19 @@ status_of write_by init out strace -qq -o trace -e inject=fallocate:error=ENOSPC
 hidden init fallocate 1 error=EOPNOTSUPP
 hidden init fallocate 1 error=EINTR
 
+# What is gzipped lies in a scratch file first: no space for it is an error, an interrupted write is not.
+gzip -c table.csv >table.csv.gz
+rm -f out
+for fault in ENOSPC EINTR; do
+    status_of strace -qq -o trace -e "inject=pwrite64:error=$fault:when=1" tabft-prep pack --quiet --target y -o out table.csv.gz
+    grep -q INJECTED trace || fail "scratch file, $fault: nothing was injected"
+    case $fault/$status in
+    ENOSPC/4) { [ ! -e out ] && grep -q 'scratch file.*No space left on device' said; } || fail 'scratch file, ENOSPC: no clear end' ;;
+    EINTR/0) whole pack out || fail 'scratch file, EINTR: a broken file' ;;
+    *) fail "scratch file, $fault: status $status" ;;
+    esac
+done
+
 # Reading: interrupted reads do not show, errors do.
 for how in "list right.sample" "list - right.sample"; do
     # shellcheck disable=SC2086

@@ -366,7 +366,33 @@ START_TEST(many_writers_at_once)
 }
 END_TEST
 
+START_TEST(scratch_has_no_name)
+{
+    struct tabft_failure f = {0};
+    struct file_scratch *s;
+    static char data[100000], got[100000];
+    enter_folder();
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i * 7 >> 3);
+    for (int k = 0; k < 2; k++) {
+        MUST(file_scratch_open(&s, k == 0 ? "out" : "./out", &f));
+        MUST(file_scratch_put(s, data, 60000, &f));
+        MUST(file_scratch_put(s, data + 60000, sizeof data - 60000, &f));
+        ck_assert_int_eq(entries(), 0);
+        ck_assert_uint_eq(file_scratch_size(s), sizeof data);
+        MUST(file_scratch_get(s, 0, got, sizeof got, &f));
+        ck_assert(memcmp(got, data, sizeof data) == 0);
+        MUST(file_scratch_get(s, 59999, got, 2, &f));
+        ck_assert(memcmp(got, data + 59999, 2) == 0);
+        ck_assert_int_lt(file_scratch_get(s, sizeof data - 1, got, 2, &f), 0);
+        f = (struct tabft_failure){0};
+        file_scratch_close(s);
+    }
+    MUST_FAIL(file_scratch_open(&s, "none/out", &f), TABFT_SYSTEM, "none: cannot make a scratch file");
+    leave_folder();
+}
+END_TEST
+
 UNIT_MAIN("file", writes_whole_files, rewrites_what_was_put, abandoned_leaves_nothing, existing_targets_are_refused,
           only_regular_files_are_targets, modes_follow_the_umask, file_size_limit_is_a_failure, reads_at_positions,
           only_regular_files_are_read_at_positions, streams_hide_short_reads, streams_see_a_changed_file,
-          signals_remove_temporary_files, many_writers_at_once)
+          signals_remove_temporary_files, many_writers_at_once, scratch_has_no_name)
