@@ -3,9 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "config.h"
+#include "ensemble/ensemble.h"
 #include "eval/eval.h"
 #include "eval/json_value.h"
 #include "eval/parity.h"
@@ -110,6 +112,27 @@ static int provenance(const struct predict_options *o, const struct ckpt *c, con
     return *out != NULL ? 0 : tabft_fail(f, TABFT_SYSTEM, "no memory for the provenance; give the job more memory");
 }
 
+/* A line for each column of the training table that told nothing and was left out. */
+static int tell_left_out(const struct table *train, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t *used = NULL, n_used;
+    enum ensemble_use *use = NULL;
+    TRY(memory_new(&used, train->n_columns, sizeof *used, "a table's columns", f));
+    TRY(memory_new(&use, train->n_columns, sizeof *use, "a table's columns", f));
+    TRY(ensemble_useful_columns(train, use, used, &n_used, f));
+    for (size_t i = 0; i < train->n_columns; i++) {
+        if (use[i] == ENSEMBLE_USED) continue;
+        (void)fputs("tabft-eval: column ", stderr);
+        tool_put_text(stderr, train->column[i].name);
+        (void)fprintf(stderr, " is left out: %s\n", ensemble_use_name(use[i]));
+    }
+fail:
+    free(use);
+    free(used);
+    return error;
+}
+
 static int run_predict(int argc, char **argv, struct tabft_failure *f)
 {
     int error = 0;
@@ -131,6 +154,7 @@ static int run_predict(int argc, char **argv, struct tabft_failure *f)
         .n_estimators = (size_t)o.estimators, .seed = (uint32_t)o.seed, .memory = o.memory};
     TRY(eval_predict(model, train, test, &options, pool, &prediction, f));
     TRY(eval_prediction_write(&prediction, o.output, o.force, made_by, pool, f));
+    TRY(tell_left_out(train, f));
 fail:
     free(made_by);
     eval_prediction_clear(&prediction);

@@ -39,7 +39,8 @@ static int find_classes(struct work *w, struct eval_prediction *p, struct tabft_
     TRY(memory_new(&p->label, train->n_labels, sizeof *p->label, "labels", f));
     for (size_t i = 0; i < train->n_rows; i++) {
         if (isnan(train->target.value[i]))
-            FAIL(f, TABFT_INPUT, "%s: row %zu has no label; leave such rows out before packing", train->path, i);
+            FAIL(f, TABFT_INPUT, "%s: row %zu (from 0) has no label; leave such rows out before packing", train->path,
+                 i);
         class_of[(size_t)train->target.value[i]] = 1;
     }
     for (size_t c = 0; c < train->n_labels; c++) {
@@ -51,7 +52,7 @@ static int find_classes(struct work *w, struct eval_prediction *p, struct tabft_
     }
     for (size_t i = 0; i < train->n_rows; i++) w->y_context[i] = class_of[(size_t)train->target.value[i]];
     if (model_task(w->model) != MODEL_CLASSIFICATION)
-        FAIL(f, TABFT_INPUT, "the model is for regression; take a classifier's");
+        FAIL(f, TABFT_INPUT, "model: is for regression; take a classifier's");
     if (p->n_classes < 2)
         FAIL(f, TABFT_INPUT, "%s: all rows have one label; there is nothing to tell apart", train->path);
     if (p->n_classes > model_outputs(w->model))
@@ -133,7 +134,11 @@ static int run_estimators(struct work *w, struct threads *pool, struct tabft_fai
     const size_t per_estimator = w->test->n_rows * model_outputs(w->model);
     struct ensemble_call call = {0};
     for (size_t i = 0; i < w->options->n_estimators; i++) {
-        TRY(ensemble_call(w->ensemble, i, &w->query.columns, pool, &call, f));
+        error = ensemble_call(w->ensemble, i, &w->query.columns, pool, &call, f);
+        if (error < 0) {
+            (void)tabft_fail_prefix(f, "%s and %s", w->train->path, w->test->path);
+            goto fail;
+        }
         const struct model_input input = {{call.n_context, call.n_query, call.n_columns}, call.x, call.y_context};
         TRY(model_forward(w->run, model_values(w->model), &input, w->logits + i * per_estimator, f));
         ensemble_call_clear(&call);
@@ -161,7 +166,11 @@ int eval_predict(const struct model *model, const struct table *train, const str
                                         .n_classes = p.n_classes,
                                         .architecture = model_architecture(model),
                                         .inference_config = model_inference_config(model)};
-    TRY(ensemble_open(&w.ensemble, &eo, &w.context.columns, w.y_context, NULL, f));
+    error = ensemble_open(&w.ensemble, &eo, &w.context.columns, w.y_context, NULL, f);
+    if (error < 0) {
+        (void)tabft_fail_prefix(f, "%s", train->path);
+        goto fail;
+    }
     TRY(plan(&w, &eo, pool, f));
     TRY(run_estimators(&w, pool, f));
     TRY(memory_new(&p.probability, test->n_rows, p.n_classes * sizeof *p.probability, "probabilities", f));

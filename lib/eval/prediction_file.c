@@ -91,16 +91,16 @@ static int read_probabilities(const struct table *t, struct eval_prediction *p, 
     for (size_t i = 0; i < t->n_rows; i++) {
         double sum = 0;
         if (t->column[ROW].value[i] != (double)i)
-            FAIL(f, TABFT_INPUT, "%s: row %zu is missing or out of order; predict again", t->path, i);
+            FAIL(f, TABFT_INPUT, "%s: row %zu (from 0) is missing or out of order; predict again", t->path, i);
         for (size_t c = 0; c < p->n_classes; c++) {
             double value = t->column[FIRST_CLASS + c].value[i];
             if (!(value >= 0 && value <= 1))
-                FAIL(f, TABFT_INPUT, "%s: row %zu: %g is no probability; predict again", t->path, i, value);
+                FAIL(f, TABFT_INPUT, "%s: row %zu (from 0): %g is no probability; predict again", t->path, i, value);
             p->probability[i * p->n_classes + c] = value;
             sum += value;
         }
         if (!(fabs(sum - 1) <= 1e-6))
-            FAIL(f, TABFT_INPUT, "%s: row %zu: its probabilities sum to %g; predict again", t->path, i, sum);
+            FAIL(f, TABFT_INPUT, "%s: row %zu (from 0): its probabilities sum to %g; predict again", t->path, i, sum);
     }
 fail:
     return error;

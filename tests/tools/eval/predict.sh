@@ -68,7 +68,14 @@ for kind in full reduced; do
     pack y "$case09/test_$kind.csv" "test-$kind.tbf" "train-$kind.tbf"
     predict "train-$kind.tbf" "test-$kind.tbf" "pred-$kind.tbf"
     tabft-prep cat "pred-$kind.tbf" >"pred-$kind.csv"
+    sort err >"left-out-$kind"
 done
+[ ! -s left-out-reduced ] || bad "case 09: $(cat left-out-reduced)"
+cmp left-out-full - <<'EOF' || bad "case 09: $(cat left-out-full)"
+tabft-eval: column blank is left out: all missing
+tabft-eval: column fixed is left out: constant
+tabft-eval: column flag is left out: constant
+EOF
 cmp pred-full.csv pred-reduced.csv || bad 'case 09: constant and empty columns change predictions'
 [ "$(wc -l <pred-full.csv)" = 31 ] || bad 'case 09: not a prediction for each of 30 rows'
 grep -qi nan pred-full.csv && bad 'case 09: NaN'
@@ -152,6 +159,10 @@ refuse 3 'no row has a label' tabft-eval score bare-pred.tbf
 # Refusals.
 cut -d , -f 1,3 "$case10/test_gap.csv" >narrow.csv
 pack grade narrow.csv narrow.tbf
+sed '3s/^[^,]*/inf/' "$case10/test_gap.csv" >infinite.csv
+pack grade infinite.csv infinite.tbf
+refuse 3 'infinite.tbf: query row 2' \
+    tabft-eval predict --model "$small" --train gap.tbf --test infinite.tbf -o infinite-pred.tbf
 refuse 3 f2 tabft-eval predict --model "$small" --train gap.tbf --test narrow.tbf -o narrow-pred.tbf
 refuse 2 gap-pred.tbf tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf -o gap-pred.tbf
 tabft-prep cat gap-pred.tbf | cmp - gap-pred.csv || bad 'an existing file was changed'

@@ -180,7 +180,7 @@ START_TEST(labels_and_refusals)
     MUST_FAIL(eval_predict(m, one, test, &recorded, NULL, &p, &f), TABFT_INPUT, "one label");
     a.value[COLUMNS - 1][5] = NAN;
     struct table *gap = pack(&a, useful, 7);
-    MUST_FAIL(eval_predict(m, gap, test, &recorded, NULL, &p, &f), TABFT_INPUT, "row 5 has no label");
+    MUST_FAIL(eval_predict(m, gap, test, &recorded, NULL, &p, &f), TABFT_INPUT, "row 5 (from 0) has no label");
     struct table *no_target = pack(&a, useful, 6);
     MUST_FAIL(eval_predict(m, no_target, test, &recorded, NULL, &p, &f), TABFT_INPUT, "no classification target");
     b.n_rows = 0;

@@ -109,15 +109,16 @@ START_TEST(other_tables)
     ck_assert(p.n_labels == 2 && p.truth[1] == EVAL_NO_LABEL);
     eval_prediction_clear(&p);
     write_table("row", gap, a, b, 3);
-    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "row 1 is missing");
+    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "row 1 (from 0) is missing");
     write_table("id", rows, a, b, 3);
     MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "not a table of predictions");
     write_table("row", rows, a, c, 3);
-    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "row 2: nan is no probability");
+    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "row 2 (from 0): nan is no probability");
     write_table("row", rows, a, e, 3);
-    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "row 2: -1 is no probability");
+    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "row 2 (from 0): -1 is no probability");
     write_table("row", rows, a, d, 3);
-    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT, "row 1: its probabilities sum to 0.95");
+    MUST_FAIL(eval_prediction_open("other.tbf", NULL, &p, &f), TABFT_INPUT,
+              "row 1 (from 0): its probabilities sum to 0.95");
     ck_assert_int_eq(unlink("other.tbf"), 0);
 }
 END_TEST
