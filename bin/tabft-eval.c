@@ -27,7 +27,7 @@ static const char help[] = "Usage: tabft-eval predict --model M --train TRAIN --
                            "      --estimators E     members of the ensemble (default 8)\n"
                            "      --seed N           of the ensemble (default 0)\n"
                            "  -o, --output PRED.tbf  predictions: row, label, a probability a class\n"
-                           "      --memory SIZE      memory it may take, as 800M or 4G (default: what is there)\n"
+                           "      --memory SIZE      memory it may take, as 800M or 4G (default: all left)\n"
                            "      --force            replace an existing PRED.tbf\n"
                            "score:\n"
                            "      --json             JSON instead of text\n"
