@@ -15,10 +15,12 @@ enum op_kind {
     OP_LINEAR,        /* y = x w^T (+ bias) (+ residual) */
     OP_ATTENTION,     /* softmax(q k^T / sqrt(D)) v over sequences of tokens */
     OP_RMS_NORM,      /* y = w x / sqrt(mean(x^2) + epsilon), each row */
+    OP_LAYER_NORM,    /* y = (x - mean(x)) / sqrt(variance(x) + epsilon), each row */
     OP_GELU,          /* y = x/2 (1 + erf(x / sqrt 2)) */
     OP_ASSEMBLE,      /* the tokens of a table: thinking rows, feature groups and the target column */
     OP_SELECT,        /* rows first, first + step, ... */
     OP_CROSS_ENTROPY, /* mean cross-entropy of permuted logits */
+    OP_BAR_LOSS,      /* mean loss of a distribution over buckets */
     OP_KINDS
 };
 
@@ -53,13 +55,19 @@ struct op_rms_norm {
     float epsilon;
 };
 
+/* in: x [rows][width]. out: y. The variance is the mean square deviation. */
+struct op_layer_norm {
+    size_t rows, width;
+    float epsilon;
+};
+
 struct op_gelu {
     size_t rows, width;
 };
 
 /* out: [(n_thinking + n_rows)][n_groups + 1][width]. in: feature [n_rows][n_groups][width], column [n_groups][width]
  * (added to the feature tokens of its group), target [n_rows][width] (the last column), thinking [n_thinking][width]
- * (the first rows, the same in each column). */
+ * (the first rows, the same in each column) or none with n_thinking 0. */
 struct op_assemble {
     size_t n_thinking, n_rows, n_groups, width;
 };
@@ -77,24 +85,44 @@ struct op_cross_entropy {
     double scale;
 };
 
+/* in: logits z [rows][width], target t [rows], borders b [width + 1] in ascending order, impossible [width]: where it
+ * is not 0, the bucket's probability is 0. p = softmax(z / temperature); bucket k reaches from b[k] to b[k + 1] and has
+ * width w; the outer two, instead, are the halves of normal distributions that begin at their inner border and have
+ * half their mass within w. t lies in the bucket whose borders are below t and at least t, or in the nearest. F is the
+ * cumulative sum of p, bucket k included. A row's terms:
+ *   ce    -log of the density at t
+ *   crps  sum of w (F - [k >= t's bucket])^2
+ *   crls  sum of -w log F from t's bucket on, of -w log(1 - F) before it; F and 1 - F at least 2^-23
+ *   mse   (mean of the distribution - t)^2, at most mse_most
+ *   mae   |mean of the distribution - t|, at most mae_most
+ * out: scale * mean over rows of the weighted sum, one double in two floats. Rows whose t is NaN count as 0. */
+struct op_bar_loss {
+    size_t rows, width;
+    double scale, temperature;
+    double ce, crps, crls, mse, mae; /* weights */
+    double mse_most, mae_most;       /* INFINITY: no bound */
+};
+
 struct op {
     enum op_kind kind;
     union {
         struct op_linear linear;
         struct op_attention attention;
         struct op_rms_norm rms_norm;
+        struct op_layer_norm layer_norm;
         struct op_gelu gelu;
         struct op_assemble assemble;
         struct op_select select;
         struct op_cross_entropy cross_entropy;
+        struct op_bar_loss bar_loss;
     };
 };
 
 /* One call. `in`, `out`: what the operation reads and writes (NULL where it has no such input). Backward also gets
  * d_out[0], the gradient of out[0], and writes d_in[i] where it is not NULL: adds to it where add[i], else
  * overwrites. Where the record of an operation says that rows of an input's tensor are not read, backward leaves
- * their gradient alone. d_in[i] may be d_out[0] itself for OP_RMS_NORM and OP_GELU; a residual's d_in is NULL when it
- * is d_out[0] already. */
+ * their gradient alone. d_in[i] may be d_out[0] itself for OP_RMS_NORM, OP_LAYER_NORM and OP_GELU; a residual's d_in
+ * is NULL when it is d_out[0] already. */
 struct op_call {
     const struct op *op;
     const void *in[OP_INPUTS_MAX];

@@ -126,8 +126,10 @@ static bool reads_input(enum op_kind kind, int i)
     case OP_LINEAR: return i <= 1;
     case OP_ATTENTION: return true;
     case OP_RMS_NORM: return true;
+    case OP_LAYER_NORM: return true;
     case OP_GELU: return true;
     case OP_CROSS_ENTROPY: return true;
+    case OP_BAR_LOSS: return true;
     default: return false;
     }
 }
@@ -155,7 +157,8 @@ static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, 
             return 0;
         }
     bool fresh = m->gradient[value] < 0;
-    bool takes_over = n->op.kind == OP_RMS_NORM || n->op.kind == OP_GELU || (n->op.kind == OP_LINEAR && i == 3);
+    bool takes_over = n->op.kind == OP_RMS_NORM || n->op.kind == OP_LAYER_NORM || n->op.kind == OP_GELU ||
+                      (n->op.kind == OP_LINEAR && i == 3);
     if (!fresh) {
         assert(n->op.kind != OP_ATTENTION);
     } else if (takes_over) { /* the gradient of the output has served: it becomes that of the input, in place */

@@ -126,6 +126,14 @@ int tape_rms_norm(struct tape *t, int x, int w, float epsilon)
     return record(t, op, (int[]){x, w, TAPE_NONE, TAPE_NONE}, v[x].rows, v[x].width, 0, 0);
 }
 
+int tape_layer_norm(struct tape *t, int x, float epsilon)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = &t->values[x];
+    struct op op = {.kind = OP_LAYER_NORM, .layer_norm = {v->rows, v->width, epsilon}};
+    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, v->rows, v->width, 0, 0);
+}
+
 int tape_gelu(struct tape *t, int x)
 {
     if (t->failure.code != 0) return 0;
@@ -138,8 +146,10 @@ int tape_assemble(struct tape *t, int feature, int column, int target, int think
 {
     if (t->failure.code != 0) return 0;
     const struct tape_value *v = t->values;
-    struct op_assemble a = {v[thinking].rows, v[target].rows, v[column].rows, v[thinking].width};
-    assert(v[feature].rows == a.n_rows * a.n_groups && v[feature].width == a.width && v[target].width == a.width &&
+    struct op_assemble a = {thinking == TAPE_NONE ? 0 : v[thinking].rows, v[target].rows, v[column].rows,
+                            v[target].width};
+    assert(thinking == TAPE_NONE || v[thinking].width == a.width);
+    assert(v[feature].rows == a.n_rows * a.n_groups && v[feature].width == a.width &&
            v[column].width == a.width);
     size_t rows;
     if (!size_mul(a.n_thinking + a.n_rows, a.n_groups + 1, &rows)) rows = SIZE_MAX;
@@ -164,6 +174,18 @@ int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, 
     assert(v[labels].rows == c.rows && c.n_classes <= c.width);
     struct op op = {.kind = OP_CROSS_ENTROPY, .cross_entropy = c};
     return record(t, op, (int[]){logits, labels, permutation, TAPE_NONE}, 1, 2, 0, 0);
+}
+
+int tape_bar_loss(struct tape *t, const struct op_bar_loss *loss, int logits, int target, int borders, int impossible)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op op = {.kind = OP_BAR_LOSS, .bar_loss = *loss};
+    op.bar_loss.rows = v[logits].rows;
+    op.bar_loss.width = v[logits].width;
+    assert(v[target].rows == v[logits].rows && v[borders].width == v[logits].width + 1 &&
+           v[impossible].width == v[logits].width);
+    return record(t, op, (int[]){logits, target, borders, impossible}, 1, 2, 0, 0);
 }
 
 void tape_segment(struct tape *t) { t->segment = t->n_segments++; }

@@ -29,10 +29,13 @@ int tape_linear(struct tape *t, int x, size_t rows, int w, int bias, int residua
 /* q, k and v may be one tensor; strides say where each begins. Gives o; the statistics follow it unseen. */
 int tape_attention(struct tape *t, const struct op_attention *sizes, int q, int k, int v);
 int tape_rms_norm(struct tape *t, int x, int w, float epsilon);
+int tape_layer_norm(struct tape *t, int x, float epsilon);
 int tape_gelu(struct tape *t, int x);
 int tape_assemble(struct tape *t, int feature, int column, int target, int thinking);
 int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows);
 int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, double scale);
+/* `loss`: all but rows and width. */
+int tape_bar_loss(struct tape *t, const struct op_bar_loss *loss, int logits, int target, int borders, int impossible);
 
 /* What follows belongs to a new segment: with recomputation by segment only what crosses a border is kept, the rest
  * of a segment is computed again when backward reaches it. Before the first call and after tape_segment_end all is

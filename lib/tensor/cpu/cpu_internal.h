@@ -54,6 +54,10 @@ struct cpu_kernels {
     /* dw [width] is added to; dx may be dy. */
     void (*rms_norm_backward)(size_t rows, size_t width, float epsilon, const float *x, const float *w, const float *dy,
                               float *dx, bool add, float *dw);
+    void (*layer_norm)(size_t rows, size_t width, float epsilon, const float *x, float *y);
+    /* dx may be dy. */
+    void (*layer_norm_backward)(size_t rows, size_t width, float epsilon, const float *x, const float *dy, float *dx,
+                                bool add);
 };
 
 extern const struct cpu_kernels cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_baseline;
@@ -79,7 +83,7 @@ size_t cpu_split_parts_max(size_t rows); /* monotone bound of parts */
 void cpu_split_sum(struct cpu *cpu, size_t parts, size_t count, const float *partial, float *target);
 
 /* The operations; each file fills its entry. */
-extern const struct tensor_kernels cpu_linear, cpu_attention, cpu_rms_norm, cpu_gelu, cpu_assemble, cpu_select,
-    cpu_cross_entropy;
+extern const struct tensor_kernels cpu_linear, cpu_attention, cpu_rms_norm, cpu_layer_norm, cpu_gelu, cpu_assemble,
+    cpu_select, cpu_cross_entropy, cpu_bar_loss;
 
 #endif

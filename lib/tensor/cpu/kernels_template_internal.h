@@ -338,6 +338,8 @@ static void rms_norm_backward(size_t rows, size_t width, float epsilon, const fl
     }
 }
 
+#include "tensor/cpu/kernels_layer_norm_internal.h"
+
 const struct cpu_kernels KERNELS = {
     .isa = KERNELS_ISA,
     .mr = TILE_ROWS,
@@ -354,4 +356,6 @@ const struct cpu_kernels KERNELS = {
     .gelu_backward = gelu_backward,
     .rms_norm = rms_norm,
     .rms_norm_backward = rms_norm_backward,
+    .layer_norm = layer_norm,
+    .layer_norm_backward = layer_norm_backward,
 };

@@ -354,6 +354,19 @@ static void rms_norm(const struct op *op, double *const *in, double *out)
     }
 }
 
+static void layer_norm(const struct op *op, double *const *in, double *out)
+{
+    const struct op_layer_norm *s = &op->layer_norm;
+    for (size_t r = 0; r < s->rows; r++) {
+        const double *x = in[0] + r * s->width;
+        double mean = 0, variance = 0;
+        for (size_t j = 0; j < s->width; j++) mean += x[j] / (double)s->width;
+        for (size_t j = 0; j < s->width; j++) variance += (x[j] - mean) * (x[j] - mean) / (double)s->width;
+        for (size_t j = 0; j < s->width; j++)
+            out[r * s->width + j] = (x[j] - mean) / sqrt(variance + (double)s->epsilon);
+    }
+}
+
 static void gelu(const struct op *op, double *const *in, double *out)
 {
     for (size_t i = 0; i < op->gelu.rows * op->gelu.width; i++) out[i] = in[0][i] * 0.5 * erfc(-in[0][i] / sqrt(2.0));
@@ -370,6 +383,12 @@ START_TEST(norm_and_gelu_are_right)
                               .out = rows * width,
                               .tolerance = 1e-5};
             try(&t, "rms_norm");
+            t = (struct trial){.op = {.kind = OP_LAYER_NORM, .layer_norm = {rows, width, 1e-5f}},
+                               .forward = layer_norm,
+                               .in = {{.count = rows * width}},
+                               .out = rows * width,
+                               .tolerance = 1e-5};
+            try(&t, "layer_norm");
             t = (struct trial){.op = {.kind = OP_GELU, .gelu = {rows, width}},
                                .forward = gelu,
                                .in = {{.count = rows * width}},
@@ -442,6 +461,9 @@ START_TEST(assemble_and_select_are_right)
             .out = (thinking + rows) * (groups + 1) * e,
             .tolerance = 1e-5};
         try(&t, "assemble");
+        t.op.assemble.n_thinking = t.in[3].count = 0;
+        t.out = rows * (groups + 1) * e;
+        try(&t, "assemble without thinking rows");
         t = (struct trial){.op = {.kind = OP_SELECT, .select = {3, 4, 9, e}},
                            .forward = select_rows,
                            .in = {{.count = 40 * e}},
@@ -481,6 +503,121 @@ START_TEST(cross_entropy_is_right)
         }
         ck_assert_double_eq_tol(loss, right, 1e-12);
         b.close(b.state);
+    }
+END_TEST
+
+/* The formulas of ops.h, one after the other, without a thought for overflow. */
+struct bars {
+    struct op_bar_loss s;
+    double *z;
+    const float *target, *border, *impossible;
+};
+
+static double bar_term_ce(const struct bars *b, size_t at, double t, const double *p)
+{
+    const size_t last = b->s.width - 1;
+    const double w = b->border[at + 1] - (double)b->border[at], s = w / 0.67448975019608171;
+    double density = 1 / w, inner = t - b->border[last];
+    if (at == 0) inner = b->border[1] - t;
+    if (at == 0 || at == last) density = 0.79788456080286536 / s * exp(-inner * inner / (2 * s * s));
+    return -log(p[at] * density);
+}
+
+static double bar_row(const struct bars *b, size_t row)
+{
+    const size_t n = b->s.width;
+    const double t = b->target[row];
+    double p[16], sum = 0, crps = 0, crls = 0, cumulative = 0, mean = 0;
+    size_t at = 0;
+    if (isnan(t)) return 0;
+    for (size_t k = 0; k < n; k++) sum += p[k] = b->impossible[k] ? 0 : exp(b->z[row * n + k] / b->s.temperature);
+    while (at + 1 < n && b->border[at + 1] < t) at++;
+    for (size_t k = 0; k < n; k++) {
+        const double w = b->border[k + 1] - (double)b->border[k], half = w / 0.67448975019608171 * 0.79788456080286536;
+        cumulative += p[k] /= sum;
+        crps += w * pow(cumulative - (k >= at), 2);
+        const double inside = fmin(fmax(cumulative, 0x1p-23), 1 - 0x1p-23);
+        crls -= w * log(k >= at ? inside : 1 - inside);
+        mean += p[k] * (k == 0 ? b->border[1] - half : k == n - 1 ? b->border[k] + half : b->border[k] + w / 2);
+    }
+    double loss = b->s.crps * crps + b->s.crls * crls + b->s.mse * fmin(pow(mean - t, 2), b->s.mse_most) +
+                  b->s.mae * fmin(fabs(mean - t), b->s.mae_most);
+    return b->s.ce > 0 ? loss + b->s.ce * bar_term_ce(b, at, t, p) : loss;
+}
+
+static double bar_loss(const struct bars *b)
+{
+    double sum = 0;
+    for (size_t i = 0; i < b->s.rows; i++) sum += bar_row(b, i);
+    return sum * b->s.scale / (double)b->s.rows;
+}
+
+enum { BAR_ROWS = 35, BARS = 9 };
+
+static void check_bars(struct bars *b, const float *z, int n_threads)
+{
+    const double h = 1e-5;
+    const struct op op = {.kind = OP_BAR_LOSS, .bar_loss = b->s};
+    float *d = zeros(BAR_ROWS * BARS, sizeof *d);
+    double loss;
+    struct threads *pool;
+    struct tensor_backend backend;
+    struct op_call call = {.op = &op, .in = {z, b->target, b->border, b->impossible}, .out = {&loss}, .d_in = {d}};
+    MUST(threads_open(&pool, n_threads, &f));
+    MUST(cpu_backend_open(&backend, pool, &f));
+    const struct tensor_kernels *k = &backend.kernels[OP_BAR_LOSS];
+    call.scratch = zeros(k->forward_scratch(backend.state, &op) + k->backward_scratch(backend.state, &op), 1);
+    k->forward(backend.state, &call);
+    k->backward(backend.state, &call);
+    const double right = bar_loss(b);
+    ck_assert_double_eq_tol(loss, right, 1e-12 * (1 + fabs(right)));
+    for (size_t i = 0; i < BAR_ROWS * BARS; i++) {
+        const double x = b->z[i];
+        b->z[i] = x + h;
+        const double up = bar_loss(b);
+        b->z[i] = x - h;
+        const double slope = (up - bar_loss(b)) / (2 * h);
+        b->z[i] = x;
+        ck_assert_msg(fabs(d[i] - slope) <= 2e-7, "slope of logit %zu: %.9g instead of %.9g", i, (double)d[i], slope);
+    }
+    free(call.scratch);
+    free(d);
+    backend.close(backend.state);
+    threads_close(pool);
+}
+
+/* Targets in every bucket, on borders, beyond both ends and missing; each term alone, then all with bounds. */
+START_TEST(bar_loss_is_right)
+    {
+        const float border[BARS + 1] = {-3, -1.5f, -1, -0.25f, 0, 0.5f, 0.75f, 1.5f, 2, 4};
+        float z[BAR_ROWS * BARS], target[BAR_ROWS], impossible[BARS] = {0};
+        double wide[BAR_ROWS * BARS];
+        const struct op_bar_loss none = {.rows = BAR_ROWS,
+                                         .width = BARS,
+                                         .scale = 0.25,
+                                         .temperature = 0.9,
+                                         .mse_most = INFINITY,
+                                         .mae_most = INFINITY};
+        random_state = 11;
+        for (size_t i = 0; i < BAR_ROWS * BARS; i++) wide[i] = z[i] = (float)(3 * draw());
+        for (size_t i = 0; i < BAR_ROWS; i++) target[i] = -5 + (float)i / 3.5f;
+        for (size_t k = 0; k <= BARS; k++) target[3 * k] = border[k];
+        target[10] = NAN;
+        for (int term = 0; term < 7; term++) {
+            struct bars b = {none, wide, target, border, impossible};
+            b.s.ce = term == 0 || term >= 5 ? 0.75 : 0;
+            b.s.crps = term == 1 || term >= 5;
+            b.s.crls = term == 2 || term >= 5 ? 0.5 : 0;
+            b.s.mse = term == 3 || term >= 5 ? 2 : 0;
+            b.s.mae = term == 4 || term >= 5;
+            if (term >= 5) {
+                b.s.mse_most = 4;
+                b.s.mae_most = 1.5;
+            }
+            impossible[3] = impossible[8] = term == 6;
+            if (term == 6) b.s.ce = 0; /* a target in an impossible bucket has no density */
+            check_bars(&b, z, 1 + term % 3);
+        }
     }
 END_TEST
 
@@ -526,4 +663,4 @@ END_TEST
 
 UNIT_MAIN("tensor/ops", linear_is_right, attention_is_right, attention_over_many_blocks_is_right,
           norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, cross_entropy_is_right,
-          rows_do_not_see_their_block, instruction_sets_are_named)
+          bar_loss_is_right, rows_do_not_see_their_block, instruction_sets_are_named)
