@@ -83,29 +83,60 @@ static void encode_group(const struct encode_sizes *s, const float *x, const siz
         for (size_t j = 0; j < size; j++) to[i * stride + j] *= scale;
 }
 
+size_t encode_groups(const struct encode_sizes *s, size_t n_used)
+{
+    return ((s->as_they_stand ? s->n_columns : n_used) + s->group_features - 1) / s->group_features;
+}
+
 void encode_features(const struct encode_sizes *s, const float *x, const bool *used, float *feature)
 {
     enum { GROUP_MAX = 64 };
     size_t n_used = 0, columns[GROUP_MAX], in_group = 0, group = 0;
     for (size_t c = 0; c < s->n_columns; c++) n_used += used[c];
-    const size_t n_groups = (n_used + s->group_features - 1) / s->group_features,
-                 stride = n_groups * 2 * s->group_features;
+    const size_t n_groups = encode_groups(s, n_used), stride = n_groups * 2 * s->group_features;
+    size_t placed = 0; /* columns that have their place in a group */
     for (size_t c = 0; c < s->n_columns; c++) {
         if (used[c]) columns[in_group++] = c;
-        const bool full = in_group == s->group_features, end = c + 1 == s->n_columns && in_group > 0;
-        if (!full && !end) continue;
+        if (!used[c] && !s->as_they_stand) continue;
+        placed++;
+        if (placed % s->group_features != 0 && placed != (s->as_they_stand ? s->n_columns : n_used)) continue;
         encode_group(s, x, columns, in_group, feature + group * 2 * s->group_features, stride);
         group++;
         in_group = 0;
     }
 }
 
-void encode_targets(const struct encode_sizes *s, const float *y_context, bool classification, float *target)
+/* The smallest number above `y` among the context's targets; INFINITY where there is none. */
+static float next_target(size_t rows, const float *target, float y)
 {
-    const float filling = finite_mean(s->n_context, y_context, 1), whole = classification ? ceilf(filling) : filling;
-    for (size_t i = 0; i < s->n_context + s->n_query; i++) {
+    float next = INFINITY;
+    for (size_t i = 0; i < rows; i++)
+        if (target[2 * i] > y && target[2 * i] < next) next = target[2 * i];
+    return next;
+}
+
+/* Replaces class codes by how many different ones of the context are below. A rank that has taken its code's place
+ * stands as -1 - rank meanwhile, which no code is. */
+static void rank_targets(size_t n_context, size_t rows, float *target)
+{
+    float rank = 0, y = next_target(n_context, target, -1.0f);
+    while (isfinite(y)) {
+        for (size_t i = 0; i < rows; i++)
+            if (target[2 * i] >= 0 && target[2 * i] <= y) target[2 * i] = -1.0f - rank;
+        rank++;
+        y = next_target(n_context, target, y);
+    }
+    for (size_t i = 0; i < rows; i++) target[2 * i] = target[2 * i] >= 0 ? rank : -1.0f - target[2 * i];
+}
+
+void encode_targets(const struct encode_sizes *s, const float *y_context, enum encode_kind kind, float *target)
+{
+    const size_t rows = s->n_context + s->n_query;
+    const float mean = finite_mean(s->n_context, y_context, 1), filling = kind == ENCODE_CODES ? ceilf(mean) : mean;
+    for (size_t i = 0; i < rows; i++) {
         const float y = i < s->n_context ? y_context[i] : NAN;
-        target[2 * i] = isfinite(y) ? y : whole;
+        target[2 * i] = isfinite(y) ? y : filling;
         target[2 * i + 1] = indicator(y);
     }
+    if (kind == ENCODE_RANKS) rank_targets(s->n_context, rows, target);
 }

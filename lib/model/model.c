@@ -12,18 +12,22 @@
 #include "model/model_internal.h"
 
 /* Every architecture there is. */
-static const struct model_architecture *const architectures[] = {&model_tabpfn_v2_6};
+static const struct model_architecture *const architectures[] = {&model_tabpfn_v2, &model_tabpfn_v2_5,
+                                                                 &model_tabpfn_v2_6};
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures, NAME_SIZE = 256 };
 
 static int find_architecture(const struct model_architecture **out, const char *name, struct tabft_failure *f)
 {
-    for (size_t i = 0; i < N_ARCHITECTURES; i++)
-        if (strcmp(architectures[i]->name, name) == 0) {
-            *out = architectures[i];
-            return 0;
-        }
-    return tabft_fail(f, TABFT_INPUT, "architecture \"%.60s\" is not one that TabFT knows; it knows %s", name,
-                      architectures[0]->name);
+    char known[NAME_SIZE] = "";
+    if (strcmp(name, "base") == 0) name = model_tabpfn_v2_5.name; /* as v2.5's own checkpoints say */
+    for (size_t i = 0; i < N_ARCHITECTURES; i++) {
+        const size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : ", ", architectures[i]->name);
+        if (strcmp(architectures[i]->name, name) != 0) continue;
+        *out = architectures[i];
+        return 0;
+    }
+    return tabft_fail(f, TABFT_INPUT, "architecture \"%.60s\" is not one that TabFT knows; it knows %s", name, known);
 }
 
 int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out,
@@ -174,7 +178,8 @@ static bool is_parameter(const struct model *m, const char *name)
     return false;
 }
 
-/* A regressor's criterion travels with it; anything else that the network does not have is a mistake. */
+/* A criterion travels with its network (TabPFN reads a regressor's); anything else that the network does not have is a
+ * mistake. */
 static int copy_extras(struct model *m, const struct ckpt *c, struct tabft_failure *f)
 {
     int error = 0;
@@ -182,7 +187,7 @@ static int copy_extras(struct model *m, const struct ckpt *c, struct tabft_failu
     for (size_t i = 0; i < ckpt_count(c); i++) {
         const struct ckpt_tensor *t = ckpt_at(c, i);
         if (is_parameter(m, t->name)) continue;
-        if (m->config.max_classes > 0 || strncmp(t->name, "criterion.", 10) != 0)
+        if (strncmp(t->name, "criterion.", 10) != 0)
             FAIL(f, TABFT_INPUT, "tensor %.200s is not one of a %s network", t->name, m->architecture->name);
         struct model_extra *e = &m->extras[m->n_extras++];
         const size_t bytes = t->count * ckpt_dtype_size(t->dtype);
@@ -192,6 +197,29 @@ static int copy_extras(struct model *m, const struct ckpt *c, struct tabft_failu
         if (bytes > 0) memcpy(e->data, t->data, bytes);
         e->tensor.name = e->name;
         e->tensor.data = e->data;
+    }
+fail:
+    return error;
+}
+
+/* A regressor's buckets, as the file has them. */
+static int copy_borders(struct model *m, const struct ckpt *c, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct ckpt_tensor *t = ckpt_find(c, "criterion.borders");
+    const size_t n = m->config.buckets;
+    if (m->config.max_classes > 0 || t == NULL) return 0;
+    if (t->rank != 1 || t->count != n + 1 || n < 2)
+        FAIL(f, TABFT_INPUT, "tensor criterion.borders: its shape is not [%zu], the config's buckets and one", n + 1);
+    if (t->data == NULL) FAIL(f, TABFT_USE, "tensor criterion.borders: only the header was loaded");
+    TRY(memory_new(&m->borders, n + 1, sizeof *m->borders, "the weights", f));
+    for (size_t k = 0; k <= n; k++) {
+        m->borders[k] = (float)ckpt_value(t, k);
+        const bool ascends = k == 0 || (k == 1 || k == n ? m->borders[k] > m->borders[k - 1]
+                                                         : m->borders[k] >= m->borders[k - 1]);
+        if (!isfinite(m->borders[k]) || !ascends)
+            FAIL(f, TABFT_INPUT, "tensor criterion.borders: border %zu, %g, is not a number above the one before it", k,
+                 (double)m->borders[k]);
     }
 fail:
     return error;
@@ -208,9 +236,8 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
     int error = 0;
     const char *architecture = ckpt_metadata(c, "architecture_name"), *config = ckpt_metadata(c, "config");
     json_t **const name = &parsed[0], **const sizes = &parsed[1], **const whole = &parsed[2];
-    if (architecture == NULL || config == NULL)
-        FAIL(f, TABFT_INPUT, "metadata has no %s; is this a TabPFN checkpoint?",
-             architecture == NULL ? "architecture_name" : "config");
+    if (config == NULL) FAIL(f, TABFT_INPUT, "metadata has no config; is this a TabPFN checkpoint?");
+    if (architecture == NULL) architecture = "\"tabpfn_v2\""; /* v2's own checkpoints name none */
     TRY(parse(name, architecture, "metadata architecture_name", f));
     TRY(parse(sizes, config, "metadata config", f));
     if (!json_is_string(*name)) FAIL(f, TABFT_INPUT, "metadata architecture_name is not a string");
@@ -218,6 +245,7 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
     TRY(build(m, json_string_value(*name), *sizes, whole, f));
     TRY(copy_weights(m, c, f));
     TRY(copy_extras(m, c, f));
+    TRY(copy_borders(m, c, f));
     TRY(remember_inference_config(m, c, f));
     for (size_t i = 0; i < ckpt_metadata_count(c); i++) {
         const char *key, *value;
@@ -319,6 +347,7 @@ void model_close(struct model *m)
     free(m->metadata);
     free(m->inference_config);
     free(m->extras);
+    free(m->borders);
     free(m);
 }
 
@@ -335,5 +364,6 @@ size_t model_outputs(const struct model *m)
 size_t model_parameters(const struct model *m) { return m->n_values; }
 size_t model_parameter_count(const struct model *m) { return m->n_parameters; }
 const struct model_parameter *model_parameter_at(const struct model *m, size_t i) { return &m->parameters[i]; }
+const float *model_borders(const struct model *m) { return m->borders; }
 const float *model_values(const struct model *m) { return m->values; }
 float *model_values_mutable(struct model *m) { return m->values; }

@@ -41,6 +41,8 @@ size_t model_outputs(const struct model *m);         /* classes of the head, or 
 size_t model_parameters(const struct model *m);      /* floats in the flat vector */
 size_t model_parameter_count(const struct model *m); /* tensors */
 const struct model_parameter *model_parameter_at(const struct model *m, size_t i);
+/* Borders of a regressor's buckets [model_outputs + 1], ascending; NULL where its file has none, or for classifiers. */
+const float *model_borders(const struct model *m);
 const float *model_values(const struct model *m); /* the weights, [model_parameters] floats, 64-byte aligned */
 /* The same memory, to train in place: the weights exist once in a process. Not while a run computes with them. */
 float *model_values_mutable(struct model *m);
@@ -64,6 +66,17 @@ struct model_target {
     double scale; /* the loss and its gradient are multiplied by it (1 / number of items) */
 };
 
+/* A regressor's target: numbers in the space of the model's borders (standardised, and transformed as the estimator
+ * does). The terms are those of struct op_bar_loss (tensor/ops.h); their weighted sum is the loss. */
+struct model_regression_target {
+    const float *y_query;            /* [n_query], NaN: the row counts, with a loss of 0 */
+    const bool *impossible;          /* [model_outputs] buckets that have no probability, or NULL */
+    double temperature;              /* logits are divided by it */
+    double ce, crps, crls, mse, mae; /* weights, at least 0 */
+    double mse_most, mae_most;       /* bounds of one row's terms, INFINITY: none */
+    double scale;                    /* as of struct model_target */
+};
+
 /* Exact peak bytes of a run for a shape. model_run_open allocates `total`, in one piece, before anything is computed.
  * What the caller holds is not in it: `weights` (also one gradient: as many bytes) are told for the sum of a process.
  * `activations` is what of the total lives longer than one operation at the fullest moment; `scratch` the rest.
@@ -78,8 +91,8 @@ int model_plan(const struct model *m, struct model_shape shape, enum model_recom
 /* The memory and threads for calls up to a planned size: a call may have fewer context rows, query rows or columns
  * than `largest`, none may be more. One run serves one call at a time; `m` and `pool` outlive it. backward = false:
  * model_gradient is refused, and far less memory is planned. Results depend neither on the number of threads nor on
- * `largest` or `recompute`. Errors: TABFT_SYSTEM when memory is short; TABFT_USE when TABFT_ISA names an instruction
- * set that this processor lacks. */
+ * `largest` or `recompute`. Errors: TABFT_INPUT when backward is asked for and a regressor has no borders; TABFT_SYSTEM
+ * when memory is short; TABFT_USE when TABFT_ISA names an instruction set that this processor lacks. */
 struct model_run;
 int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
                    enum model_recompute recompute, bool backward, struct threads *pool,
@@ -92,6 +105,10 @@ int model_forward(struct model_run *run, const float *values, const struct model
 int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
                    const struct model_target *target, double *loss, float *gradient,
                    struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The same for regressors: TABFT_USE for a classifier, as model_gradient is for a regressor. */
+int model_gradient_regression(struct model_run *run, const float *values, const struct model_input *input,
+                              const struct model_regression_target *target, double *loss, float *gradient,
+                              struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The instruction set that the run computes with: "avx512", "avx2" or "baseline" (tensor/cpu/cpu.h). */
 const char *model_run_isa(const struct model_run *run);
 void model_run_close(struct model_run *run); /* NULL is fine */

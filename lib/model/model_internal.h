@@ -24,6 +24,13 @@ struct model_config {
     size_t width, layers, heads, group_features, thinking_rows;
     size_t encoder_hidden;       /* width of the feature encoder's hidden layer; 0: it is linear */
     size_t max_classes, buckets; /* max_classes 0: a regressor with `buckets` */
+    size_t hidden_factor;        /* hidden layers of blocks and head have hidden_factor * width */
+    bool has_thinking_rows;      /* a parameter for them, even if there are 0 */
+    bool norm_has_weights;       /* RMSNorm; else layer normalisation without weights */
+    bool groups_as_they_stand;   /* constant columns count when columns are grouped; else they are left out before */
+    bool classes_as_ranks;       /* the network sees a class's rank among those of the context, not its code */
+    bool column_table;           /* column embeddings from the table where it has them */
+    uint32_t column_seed;        /* of those drawn */
 };
 
 /* What a call of a network records on: the numbers of its tape's inputs and results. */
@@ -31,13 +38,16 @@ struct model_tape {
     int feature;             /* [rows * groups][2 * group_features]: the values, then their indicators */
     int target;              /* [rows][2] */
     int column;              /* [groups][width / 4] */
-    int labels, permutation; /* int32 [n_query], [n_classes] */
-    int logits, loss;        /* loss: TAPE_NONE without n_classes */
+    int labels;              /* int32, a regressor's float [n_query] */
+    int permutation;         /* int32 [n_classes]; a classifier's */
+    int borders, impossible; /* [buckets + 1], [buckets]; a regressor's */
+    int logits, loss;        /* loss: TAPE_NONE where none was asked for */
 };
 struct model_call_shape {
     size_t n_context, n_query, n_groups;
-    size_t n_classes; /* 0: no loss */
-    double scale;
+    size_t n_classes;               /* of a classifier's loss; 0: no such loss */
+    double scale;                   /* of a classifier's loss */
+    const struct op_bar_loss *bars; /* a regressor's loss; NULL: none */
 };
 
 /* One architecture: its config, its parameters by name, its operations. */
@@ -45,11 +55,11 @@ struct model_architecture {
     const char *name;
     /* Reads a config (checked: TABFT_INPUT). NULL: the published size. Gives the whole config as a JSON object. */
     int (*configure)(struct model_config *out, const json_t *config, json_t **whole, struct tabft_failure *f);
-    /* Declares every parameter in order. */
+    /* Declares every parameter in order. After an error of configure, *whole is still the caller's. */
     int (*declare)(struct model *m, struct tabft_failure *f);
     void (*record)(const struct model *m, const struct model_call_shape *shape, struct tape *t, struct model_tape *io);
 };
-extern const struct model_architecture model_tabpfn_v2_6;
+extern const struct model_architecture model_tabpfn_v2, model_tabpfn_v2_5, model_tabpfn_v2_6;
 
 struct model_metadata {
     char *key, *value;
@@ -73,11 +83,15 @@ struct model {
     char *inference_config;
     struct model_extra *extras;
     size_t n_extras;
+    float *borders; /* [buckets + 1] of a regressor's criterion, NULL without */
 };
 
 /* Appends a parameter of one or two dimensions (columns 0: one); the name is formatted as by printf. */
 int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t columns, struct tabft_failure *f,
                   const char *name, ...) TABFT_MUST_CHECK TABFT_PRINTF(6, 7);
+/* Records the loss of io->logits that the shape asks for, or none, with its inputs. */
+void model_record_loss(const struct model *m, const struct model_call_shape *shape, struct tape *t,
+                       struct model_tape *io);
 /* Draws all weights. */
 void model_draw_values(struct model *m, uint64_t seed);
 
@@ -85,16 +99,36 @@ void model_draw_values(struct model *m, uint64_t seed);
 int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out,
                       struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* ---- loss.c: what a call's loss is made of ---- */
+struct loss_target { /* one of them */
+    const struct model_target *classes;
+    const struct model_regression_target *numbers;
+};
+/* A regressor's loss needs the borders of its buckets: TABFT_INPUT where there are none. */
+int loss_check_borders(const struct model *m, struct tabft_failure *f) TABFT_MUST_CHECK;
+int loss_check(const struct model *m, const struct model_input *input, const struct loss_target *target,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Puts the loss into a shape; `bars` is room that the shape may point to. */
+void loss_shape(const struct loss_target *target, struct op_bar_loss *bars, struct model_call_shape *shape);
+/* Fills the inputs that the loss adds to a tape. */
+void loss_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
+               const struct model_input *input, const struct loss_target *target);
+
 /* ---- encode.c: the table as the v2 family's networks see it ---- */
 struct encode_sizes {
     size_t n_context, n_query, n_columns, group_features;
+    bool as_they_stand; /* groups are made of all columns; else of the used ones */
 };
 /* Marks the columns that differ anywhere over context and query; returns how many. */
 size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used);
-/* feature [rows][groups][2 * group_features] from the used columns; groups = ceil(used / group_features). */
+/* How many groups there are when `n_used` columns are used. */
+size_t encode_groups(const struct encode_sizes *s, size_t n_used);
+/* feature [rows][groups][2 * group_features] from the used columns of each group, in order. */
 void encode_features(const struct encode_sizes *s, const float *x, const bool *used, float *feature);
-/* target [rows][2]. */
-void encode_targets(const struct encode_sizes *s, const float *y_context, bool classification, float *target);
+/* target [rows][2]. What stands for a missing target is the context's mean; ENCODE_CODES: rounded up to a class code;
+ * ENCODE_RANKS: all targets are whole numbers and become how many different ones of the context are below them. */
+enum encode_kind { ENCODE_NUMBERS, ENCODE_CODES, ENCODE_RANKS };
+void encode_targets(const struct encode_sizes *s, const float *y_context, enum encode_kind kind, float *target);
 
 /* ---- columns.c: column embeddings ---- */
 /* out [n_columns][width] as TabPFN draws them: its table for the first 2,000 at width 48, else torch.randn of seed

@@ -20,12 +20,13 @@ struct model_run {
     bool *used; /* [largest.n_columns] */
 };
 
-static size_t groups_of(const struct model *m, size_t columns)
+static struct encode_sizes sizes_of(const struct model *m, const struct model_shape *s)
 {
-    return (columns + m->config.group_features - 1) / m->config.group_features;
+    return (struct encode_sizes){s->n_context, s->n_query, s->n_columns, m->config.group_features,
+                                 m->config.groups_as_they_stand};
 }
 
-/* Records a call; classes 0: forward only. */
+/* Records a call. */
 static int record(const struct model *m, const struct model_call_shape *shape, struct tape **t, struct model_tape *io,
                   struct tabft_failure *f)
 {
@@ -60,8 +61,15 @@ static int make_plan(const struct model *m, struct model_shape largest, const st
     int error = 0;
     struct tape *t = NULL;
     struct model_tape io;
-    const struct model_call_shape shape = {largest.n_context, largest.n_query, groups_of(m, largest.n_columns),
-                                           with_backward ? model_outputs(m) : 0, 1.0};
+    const struct encode_sizes s = sizes_of(m, &largest);
+    const struct op_bar_loss bars = {.scale = 1.0, .temperature = 1.0, .ce = 1.0};
+    const bool classifies = model_task(m) == MODEL_CLASSIFICATION;
+    const struct model_call_shape shape = {.n_context = largest.n_context,
+                                           .n_query = largest.n_query,
+                                           .n_groups = encode_groups(&s, largest.n_columns),
+                                           .n_classes = with_backward && classifies ? model_outputs(m) : 0,
+                                           .scale = 1.0,
+                                           .bars = with_backward && !classifies ? &bars : NULL};
     TRY(record(m, &shape, &t, &io, f));
     const struct tape_options options = {.backward = with_backward,
                                          .recompute = recompute,
@@ -70,13 +78,6 @@ static int make_plan(const struct model *m, struct model_shape largest, const st
 fail:
     tape_close(t);
     return error;
-}
-
-static int check_backward(const struct model *m, struct tabft_failure *f)
-{
-    if (model_task(m) == MODEL_CLASSIFICATION) return 0;
-    return tabft_fail(f, TABFT_USE, "%s with num_buckets is a regressor: only classifiers can be trained",
-                      model_architecture(m));
 }
 
 /* Both plans in one block of memory: the forward plan needs less, and they never run at the same time. */
@@ -89,7 +90,7 @@ static int make_plans(const struct model *m, struct model_shape largest, const s
     TRY(check_shape(m, &largest, f));
     TRY(make_plan(m, largest, backend, false, false, &plans[0], sizes, f));
     if (!backward) return 0;
-    TRY(check_backward(m, f));
+    TRY(loss_check_borders(m, f));
     TRY(make_plan(m, largest, backend, true, recompute, &plans[1], &one, f));
     if (one.total > sizes->total) *sizes = one;
 fail:
@@ -167,7 +168,8 @@ static int check_input(const struct model_run *run, const struct model_input *in
                           s->n_context, s->n_query, s->n_columns, l->n_context, l->n_query, l->n_columns);
     if (model_task(run->m) != MODEL_CLASSIFICATION) return 0;
     for (size_t i = 0; i < s->n_context; i++)
-        if (!(input->y_context[i] >= 0 && input->y_context[i] < (float)model_outputs(run->m)))
+        if (!(input->y_context[i] >= 0 && input->y_context[i] < (float)model_outputs(run->m) &&
+              input->y_context[i] == floorf(input->y_context[i])))
             return tabft_fail(f, TABFT_INPUT, "context row %zu: class code %g; the network knows 0 to %zu", i,
                               (double)input->y_context[i], model_outputs(run->m) - 1);
     return 0;
@@ -178,20 +180,26 @@ static void fill(const struct model_run *run, const struct tape_plan *p, const s
                  const struct model_input *input, size_t n_groups)
 {
     const struct model_config *c = &run->m->config;
-    const struct encode_sizes s = {input->shape.n_context, input->shape.n_query, input->shape.n_columns,
-                                   c->group_features};
+    const struct encode_sizes s = sizes_of(run->m, &input->shape);
+    const enum encode_kind kind = model_task(run->m) != MODEL_CLASSIFICATION ? ENCODE_NUMBERS
+                                  : c->classes_as_ranks                      ? ENCODE_RANKS
+                                                                             : ENCODE_CODES;
+    float *column = tape_plan_input(p, run->memory, io->column);
     encode_features(&s, input->x, run->used, tape_plan_input(p, run->memory, io->feature));
-    encode_targets(&s, input->y_context, model_task(run->m) == MODEL_CLASSIFICATION,
-                   tape_plan_input(p, run->memory, io->target));
-    column_embeddings(n_groups, c->width / 4, tape_plan_input(p, run->memory, io->column));
+    encode_targets(&s, input->y_context, kind, tape_plan_input(p, run->memory, io->target));
+    if (c->column_table)
+        column_embeddings(n_groups, c->width / 4, column);
+    else
+        column_randn(c->column_seed, n_groups * (c->width / 4), column);
 }
 
 static struct model_call_shape call_shape(struct model_run *run, const struct model_input *input)
 {
-    const struct encode_sizes s = {input->shape.n_context, input->shape.n_query, input->shape.n_columns,
-                                   run->m->config.group_features};
-    return (struct model_call_shape){s.n_context, s.n_query, groups_of(run->m, encode_columns(&s, input->x, run->used)),
-                                     0, 1.0};
+    const struct encode_sizes s = sizes_of(run->m, &input->shape);
+    return (struct model_call_shape){.n_context = s.n_context,
+                                     .n_query = s.n_query,
+                                     .n_groups = encode_groups(&s, encode_columns(&s, input->x, run->used)),
+                                     .scale = 1.0};
 }
 
 int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
@@ -211,25 +219,6 @@ fail:
     return error;
 }
 
-static int check_target(const struct model_run *run, const struct model_input *input, const struct model_target *target,
-                        struct tabft_failure *f)
-{
-    const size_t outputs = model_outputs(run->m);
-    if (run->backward == NULL) return tabft_fail(f, TABFT_USE, "this run was planned without backward");
-    if (target->n_classes < 1 || target->n_classes > outputs)
-        return tabft_fail(f, TABFT_INPUT, "%zu classes; the network knows 1 to %zu", target->n_classes, outputs);
-    for (size_t i = 0; i < input->shape.n_query; i++)
-        if (target->y_query[i] < 0 || (size_t)target->y_query[i] >= target->n_classes)
-            return tabft_fail(f, TABFT_INPUT, "query row %zu: class code %d of %zu classes", i, (int)target->y_query[i],
-                              target->n_classes);
-    if (target->class_permutation == NULL) return 0;
-    for (size_t c = 0; c < target->n_classes; c++)
-        if (target->class_permutation[c] < 0 || (size_t)target->class_permutation[c] >= target->n_classes)
-            return tabft_fail(f, TABFT_INPUT, "class permutation: %d of %zu classes", (int)target->class_permutation[c],
-                              target->n_classes);
-    return 0;
-}
-
 static bool all_finite(const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -237,24 +226,21 @@ static bool all_finite(const float *x, size_t n)
     return true;
 }
 
-int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
-                   const struct model_target *target, double *loss, float *gradient, struct tabft_failure *f)
+static int gradient_of(struct model_run *run, const float *values, const struct model_input *input,
+                       const struct loss_target *target, double *loss, float *gradient, struct tabft_failure *f)
 {
     int error = 0;
     struct tape *t = NULL;
     struct model_tape io;
+    struct op_bar_loss bars;
+    if (run->backward == NULL) FAIL(f, TABFT_USE, "this run was planned without backward");
     TRY(check_input(run, input, f));
-    TRY(check_target(run, input, target, f));
+    TRY(loss_check(run->m, input, target, f));
     struct model_call_shape shape = call_shape(run, input);
-    shape.n_classes = target->n_classes;
-    shape.scale = target->scale;
+    loss_shape(target, &bars, &shape);
     TRY(record(run->m, &shape, &t, &io, f));
     fill(run, run->backward, &io, input, shape.n_groups);
-    memcpy(tape_plan_input(run->backward, run->memory, io.labels), target->y_query,
-           shape.n_query * sizeof *target->y_query);
-    int32_t *permutation = tape_plan_input(run->backward, run->memory, io.permutation);
-    for (size_t c = 0; c < shape.n_classes; c++)
-        permutation[c] = target->class_permutation == NULL ? (int32_t)c : target->class_permutation[c];
+    loss_fill(run->m, run->backward, run->memory, &io, input, target);
     TRY(tape_run(run->backward, t, &run->backend, run->memory, values, gradient, run->m->n_values, f));
     memcpy(loss, tape_plan_last(run->backward, run->memory), sizeof *loss);
     if (!isfinite(*loss))
@@ -266,4 +252,17 @@ int model_gradient(struct model_run *run, const float *values, const struct mode
 fail:
     tape_close(t);
     return error;
+}
+
+int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
+                   const struct model_target *target, double *loss, float *gradient, struct tabft_failure *f)
+{
+    return gradient_of(run, values, input, &(struct loss_target){.classes = target}, loss, gradient, f);
+}
+
+int model_gradient_regression(struct model_run *run, const float *values, const struct model_input *input,
+                              const struct model_regression_target *target, double *loss, float *gradient,
+                              struct tabft_failure *f)
+{
+    return gradient_of(run, values, input, &(struct loss_target){.numbers = target}, loss, gradient, f);
 }

@@ -1,10 +1,11 @@
-/* TabPFN v2.6: tokens are cells (a row's feature group, or its target); each block lets the cells of a row, then those
- * of a column attend to each other, then transforms each alone; RMSNorm after each of the three. */
+/* The v2 family's network: tokens are cells (a row's feature group, or its target); each block lets the cells of a row,
+ * then those of a column attend to each other, then transforms each alone, with a norm after each of the three. What
+ * differs between the members stands in struct model_config. */
 #define TABFT_MODEL_ROOM
 #include <float.h>
 #include <string.h>
 
-#include "model/model_internal.h"
+#include "model/v2_family_internal.h"
 
 enum {
     WIDTH_MAX = 8192,
@@ -18,11 +19,6 @@ enum {
 
 /* ---- config ---- */
 
-static const char published[] = "{\"max_num_classes\": 10, \"num_buckets\": -1, \"name\": \"TabPFN-v2.6\", \"emsize\": "
-                                "192, \"nlayers\": 24, \"nhead\": 3,"
-                                " \"features_per_group\": 3, \"num_thinking_rows\": 64, \"encoder_type\": \"linear\", "
-                                "\"encoder_mlp_hidden_dim\": 1024}";
-
 static int check_sizes(const struct model_config *c, struct tabft_failure *f)
 {
     if (c->width % c->heads != 0)
@@ -34,10 +30,20 @@ static int check_sizes(const struct model_config *c, struct tabft_failure *f)
     return 0;
 }
 
-static int configure(struct model_config *out, const json_t *config, json_t **whole, struct tabft_failure *f)
+/* TabPFN leaves the one that does not apply at -1 or 0 (regressors) or anything (classifiers). */
+static int configure_head(struct model_config *out, const json_t *all, struct tabft_failure *f)
+{
+    if (json_integer_value(json_object_get(all, "max_num_classes")) > 0)
+        return model_config_size(all, "max_num_classes", 1, CLASSES_MAX, &out->max_classes, f);
+    if (json_integer_value(json_object_get(all, "num_buckets")) > 0)
+        return model_config_size(all, "num_buckets", 1, CLASSES_MAX, &out->buckets, f);
+    return 0;
+}
+
+int v2_family_configure(struct model_config *out, const char *published, const json_t *config, json_t **whole,
+                        struct tabft_failure *f)
 {
     int error = 0;
-    const char *encoder;
     json_t *all = json_loads(published, 0, NULL);
     if (all == NULL || (config != NULL && json_object_update(all, (json_t *)config) != 0))
         FAIL(f, TABFT_SYSTEM, "no memory for a config");
@@ -46,22 +52,29 @@ static int configure(struct model_config *out, const json_t *config, json_t **wh
     TRY(model_config_size(all, "nlayers", 0, LAYERS_MAX, &out->layers, f));
     TRY(model_config_size(all, "nhead", 1, HEADS_MAX, &out->heads, f));
     TRY(model_config_size(all, "features_per_group", 1, GROUP_MAX, &out->group_features, f));
-    TRY(model_config_size(all, "num_thinking_rows", 0, THINKING_MAX, &out->thinking_rows, f));
-    encoder = json_string_value(json_object_get(all, "encoder_type"));
-    if (encoder == NULL || (strcmp(encoder, "linear") != 0 && strcmp(encoder, "mlp") != 0))
-        FAIL(f, TABFT_INPUT, "config: encoder_type is neither \"linear\" nor \"mlp\"");
-    if (strcmp(encoder, "mlp") == 0)
-        TRY(model_config_size(all, "encoder_mlp_hidden_dim", 1, HIDDEN_MAX, &out->encoder_hidden, f));
-    /* TabPFN leaves the one that does not apply at -1 or 0 (regressors) or anything (classifiers). */
-    if (json_integer_value(json_object_get(all, "max_num_classes")) > 0)
-        TRY(model_config_size(all, "max_num_classes", 1, CLASSES_MAX, &out->max_classes, f));
-    else if (json_integer_value(json_object_get(all, "num_buckets")) > 0)
-        TRY(model_config_size(all, "num_buckets", 1, CLASSES_MAX, &out->buckets, f));
+    TRY(configure_head(out, all, f));
     TRY(check_sizes(out, f));
     *whole = all;
     all = NULL;
 fail:
     json_decref(all);
+    return error;
+}
+
+int v2_family_configure_later(struct model_config *out, const json_t *whole, struct tabft_failure *f)
+{
+    int error = 0;
+    const char *encoder = json_string_value(json_object_get(whole, "encoder_type"));
+    TRY(model_config_size(whole, "num_thinking_rows", 0, THINKING_MAX, &out->thinking_rows, f));
+    if (encoder == NULL || (strcmp(encoder, "linear") != 0 && strcmp(encoder, "mlp") != 0))
+        FAIL(f, TABFT_INPUT, "config: encoder_type is neither \"linear\" nor \"mlp\"");
+    if (strcmp(encoder, "mlp") == 0)
+        TRY(model_config_size(whole, "encoder_mlp_hidden_dim", 1, HIDDEN_MAX, &out->encoder_hidden, f));
+    out->has_thinking_rows = true;
+    out->hidden_factor = 2;
+    out->column_seed = 42;
+    out->column_table = true;
+fail:
     return error;
 }
 
@@ -90,36 +103,39 @@ enum {
     COLUMN_K,
     COLUMN_V,
     COLUMN_OUT,
-    NORM_ROW,
-    NORM_COLUMN,
-    NORM_MLP,
-    MLP_IN,
-    MLP_OUT,
-    BLOCK_PARAMETERS
+    ATTENTION_PARAMETERS
 };
+enum { NORM_ROW, NORM_COLUMN, NORM_MLP, NORMS }; /* behind the attention's, where norms have weights */
+enum { MLP_IN, MLP_OUT, MLPS };                  /* behind those */
+
+static size_t norm_parameters(const struct model *m) { return m->config.norm_has_weights ? NORMS : 0; }
+static size_t block_parameters(const struct model *m) { return ATTENTION_PARAMETERS + norm_parameters(m) + MLPS; }
 
 static int declare_block(struct model *m, size_t block, struct tabft_failure *f)
 {
     int error = 0;
-    const size_t e = m->config.width;
+    const size_t e = m->config.width, hidden = m->config.hidden_factor * e;
     TRY(declare_attention(m, "per_sample_attention_between_features", block, f));
     TRY(declare_attention(m, "per_column_attention_between_cells", block, f));
-    TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mha1.weight", block));
-    TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mha2.weight", block));
-    TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mlp.weight", block));
-    TRY(model_declare(m, MODEL_DRAW_FAN_IN, 2 * e, e, f, "blocks.%zu.mlp.0.weight", block));
-    TRY(model_declare(m, MODEL_DRAW_ZERO, e, 2 * e, f, "blocks.%zu.mlp.2.weight", block));
+    if (m->config.norm_has_weights) {
+        TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mha1.weight", block));
+        TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mha2.weight", block));
+        TRY(model_declare(m, MODEL_DRAW_ONE, e, 0, f, "blocks.%zu.layernorm_mlp.weight", block));
+    }
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, hidden, e, f, "blocks.%zu.mlp.0.weight", block));
+    TRY(model_declare(m, MODEL_DRAW_ZERO, e, hidden, f, "blocks.%zu.mlp.2.weight", block));
 fail:
     return error;
 }
 
-static int declare(struct model *m, struct tabft_failure *f)
+int v2_family_declare(struct model *m, struct tabft_failure *f)
 {
     int error = 0;
     const struct model_config *c = &m->config;
-    const size_t e = c->width, in = 2 * c->group_features, outputs = c->max_classes > 0 ? c->max_classes : c->buckets;
+    const size_t e = c->width, in = 2 * c->group_features, hidden = c->hidden_factor * e;
+    const size_t outputs = c->max_classes > 0 ? c->max_classes : c->buckets;
     for (size_t b = 0; b < c->layers; b++)
-        TRY(declare_block(m, b, f)); /* first: block b begins at parameter b * BLOCK_PARAMETERS */
+        TRY(declare_block(m, b, f)); /* first: block b begins at parameter b * block_parameters(m) */
     if (c->encoder_hidden == 0) {
         TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, in, f, "feature_group_embedder.weight"));
     } else {
@@ -128,10 +144,11 @@ static int declare(struct model *m, struct tabft_failure *f)
     }
     TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, 2, f, "target_embedder.weight"));
     TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, 0, f, "target_embedder.bias"));
-    TRY(model_declare(m, MODEL_DRAW_NORMAL, c->thinking_rows, e, f, "add_thinking_rows.row_token_values_TE"));
-    TRY(model_declare(m, MODEL_DRAW_FAN_IN, 2 * e, e, f, "output_projection.0.weight"));
-    TRY(model_declare(m, MODEL_DRAW_FAN_IN, 2 * e, 0, f, "output_projection.0.bias"));
-    TRY(model_declare(m, MODEL_DRAW_FAN_IN, outputs, 2 * e, f, "output_projection.2.weight"));
+    if (c->has_thinking_rows)
+        TRY(model_declare(m, MODEL_DRAW_NORMAL, c->thinking_rows, e, f, "add_thinking_rows.row_token_values_TE"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, hidden, e, f, "output_projection.0.weight"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, hidden, 0, f, "output_projection.0.bias"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, outputs, hidden, f, "output_projection.2.weight"));
     TRY(model_declare(m, MODEL_DRAW_FAN_IN, outputs, 0, f, "output_projection.2.bias"));
     TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, e / 4, f, "feature_positional_embedding_embeddings.weight"));
     TRY(model_declare(m, MODEL_DRAW_FAN_IN, e, 0, f, "feature_positional_embedding_embeddings.bias"));
@@ -142,9 +159,9 @@ fail:
 /* ---- operations ---- */
 
 /* `count` parameters of one block from `first` on as one matrix: they follow each other and have equal widths. */
-static int block_weight(const struct model *m, struct tape *t, size_t block, int first, size_t count)
+static int block_weight(const struct model *m, struct tape *t, size_t block, size_t first, size_t count)
 {
-    const struct model_parameter *p = &m->parameters[block * BLOCK_PARAMETERS + (size_t)first];
+    const struct model_parameter *p = &m->parameters[block * block_parameters(m) + first];
     const bool vector = p->rank == 1;
     return tape_parameter(t, p->offset, vector ? 1 : p->shape[0] * count, vector ? p->shape[0] : p->shape[1]);
 }
@@ -158,6 +175,19 @@ static int named(const struct model *m, struct tape *t, const char *name)
                                 : tape_parameter(t, p->offset, p->shape[0], p->shape[1]);
     }
     return TAPE_NONE;
+}
+
+static int mlp_weight(const struct model *m, struct tape *t, size_t block, size_t which)
+{
+    return block_weight(m, t, block, ATTENTION_PARAMETERS + norm_parameters(m) + which, 1);
+}
+
+/* RMSNorm with weights, or layer normalisation without. */
+static int norm(const struct model *m, struct tape *t, size_t block, size_t which, int x)
+{
+    const float layer_epsilon = 1e-5f;
+    if (!m->config.norm_has_weights) return tape_layer_norm(t, x, layer_epsilon);
+    return tape_rms_norm(t, x, block_weight(m, t, block, ATTENTION_PARAMETERS + which, 1), FLT_EPSILON);
 }
 
 struct tokens {
@@ -186,7 +216,7 @@ static int between_features(const struct model *m, struct tape *t, size_t block,
     int o = tape_attention(t, &a, qkv, qkv, qkv);
     tape_cheap(t, o); /* short sequences: nearly free beside the products around it */
     int y = tape_linear(t, o, n->rows * c, block_weight(m, t, block, ROW_OUT, 1), TAPE_NONE, x);
-    return tape_rms_norm(t, y, block_weight(m, t, block, NORM_ROW, 1), FLT_EPSILON);
+    return norm(m, t, block, NORM_ROW, y);
 }
 
 /* The cells of a column attend to those of the context rows; query rows all use key-value head 0. */
@@ -211,16 +241,16 @@ static int between_cells(const struct model *m, struct tape *t, size_t block, co
     };
     int o = tape_attention(t, &a, q, kv, kv);
     int y = tape_linear(t, o, n->rows * c, block_weight(m, t, block, COLUMN_OUT, 1), TAPE_NONE, x);
-    return tape_rms_norm(t, y, block_weight(m, t, block, NORM_COLUMN, 1), FLT_EPSILON);
+    return norm(m, t, block, NORM_COLUMN, y);
 }
 
 static int each_alone(const struct model *m, struct tape *t, size_t block, const struct tokens *n, int x)
 {
-    int hidden = tape_linear(t, x, n->rows * n->columns, block_weight(m, t, block, MLP_IN, 1), TAPE_NONE, TAPE_NONE);
+    int hidden = tape_linear(t, x, n->rows * n->columns, mlp_weight(m, t, block, MLP_IN), TAPE_NONE, TAPE_NONE);
     int active = tape_gelu(t, hidden);
-    int y = tape_linear(t, active, n->rows * n->columns, block_weight(m, t, block, MLP_OUT, 1), TAPE_NONE, x);
+    int y = tape_linear(t, active, n->rows * n->columns, mlp_weight(m, t, block, MLP_OUT), TAPE_NONE, x);
     tape_cheap(t, active);
-    return tape_rms_norm(t, y, block_weight(m, t, block, NORM_MLP, 1), FLT_EPSILON);
+    return norm(m, t, block, NORM_MLP, y);
 }
 
 static int embed_features(const struct model *m, struct tape *t, int feature, size_t rows)
@@ -232,20 +262,28 @@ static int embed_features(const struct model *m, struct tape *t, int feature, si
                        TAPE_NONE);
 }
 
-static void record(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
+/* The table as the blocks' tokens. */
+static int embed(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
 {
     const struct model_config *c = &m->config;
-    const size_t rows = s->n_context + s->n_query, e = c->width;
-    const struct tokens n = {c->thinking_rows + rows, c->thinking_rows + s->n_context, s->n_groups + 1};
+    const size_t rows = s->n_context + s->n_query;
     io->feature = tape_input(t, rows * s->n_groups, 2 * c->group_features);
     io->target = tape_input(t, rows, 2);
-    io->column = tape_input(t, s->n_groups, e / 4);
+    io->column = tape_input(t, s->n_groups, c->width / 4);
     int feature = embed_features(m, t, io->feature, rows * s->n_groups);
     int column = tape_linear(t, io->column, s->n_groups, named(m, t, "feature_positional_embedding_embeddings.weight"),
                              named(m, t, "feature_positional_embedding_embeddings.bias"), TAPE_NONE);
     int target = tape_linear(t, io->target, rows, named(m, t, "target_embedder.weight"),
                              named(m, t, "target_embedder.bias"), TAPE_NONE);
-    int x = tape_assemble(t, feature, column, target, named(m, t, "add_thinking_rows.row_token_values_TE"));
+    return tape_assemble(t, feature, column, target, named(m, t, "add_thinking_rows.row_token_values_TE"));
+}
+
+void v2_family_record(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
+{
+    const struct model_config *c = &m->config;
+    const struct tokens n = {c->thinking_rows + s->n_context + s->n_query, c->thinking_rows + s->n_context,
+                             s->n_groups + 1};
+    int x = embed(m, s, t, io);
     for (size_t b = 0; b < c->layers; b++) {
         tape_segment(t);
         x = between_features(m, t, b, &n, x);
@@ -262,11 +300,5 @@ static void record(const struct model *m, const struct model_call_shape *s, stru
                              named(m, t, "output_projection.0.bias"), TAPE_NONE);
     io->logits = tape_linear(t, tape_gelu(t, hidden), s->n_query, named(m, t, "output_projection.2.weight"),
                              named(m, t, "output_projection.2.bias"), TAPE_NONE);
-    io->labels = io->permutation = io->loss = TAPE_NONE;
-    if (s->n_classes == 0) return;
-    io->labels = tape_input(t, s->n_query, 1);
-    io->permutation = tape_input(t, s->n_classes, 1);
-    io->loss = tape_cross_entropy(t, io->logits, io->labels, io->permutation, s->scale);
+    model_record_loss(m, s, t, io);
 }
-
-const struct model_architecture model_tabpfn_v2_6 = {"tabpfn_v2_6", configure, declare, record};

@@ -353,6 +353,8 @@ int train_plan(const struct train_options *o, char **text, struct tabft_failure 
     *text = NULL;
     TRY(ckpt_open(&c, o->model, f));
     TRY(model_open(&m, c, f));
+    if (model_task(m) != MODEL_CLASSIFICATION)
+        FAIL(f, TABFT_INPUT, "%s: is a regression model; name a classifier", o->model);
     TRY(train_schema_sizes(o, &sizes, f));
     if (sizes.n_classes > model_outputs(m))
         FAIL(f, TABFT_INPUT, "%s: has %zu classes, but the head of %s has %zu outputs", o->data, sizes.n_classes, o->model, model_outputs(m));

@@ -1,0 +1,18 @@
+/* TabPFN v2.6: v2.5 with RMSNorm, which has weights. */
+#define TABFT_MODEL_ROOM
+#include "model/v2_family_internal.h"
+
+static const char published[] = "{\"max_num_classes\": 10, \"num_buckets\": -1, \"name\": \"TabPFN-v2.6\", \"emsize\": "
+                                "192, \"nlayers\": 24, \"nhead\": 3,"
+                                " \"features_per_group\": 3, \"num_thinking_rows\": 64, \"encoder_type\": \"linear\", "
+                                "\"encoder_mlp_hidden_dim\": 1024}";
+
+static int configure(struct model_config *out, const json_t *config, json_t **whole, struct tabft_failure *f)
+{
+    int error = v2_family_configure(out, published, config, whole, f);
+    if (error == 0) error = v2_family_configure_later(out, *whole, f);
+    out->norm_has_weights = true;
+    return error;
+}
+
+const struct model_architecture model_tabpfn_v2_6 = {"tabpfn_v2_6", configure, v2_family_declare, v2_family_record};
