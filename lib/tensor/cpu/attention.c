@@ -12,8 +12,8 @@ enum {
     KEYS = 256,      /* keys of a block, forward */
     ROWS = 24,       /* rows whose scores stay in the nearest cache, forward */
     CHUNK = 480,     /* rows of a unit of work, forward */
-    KEYS_BACK = 128, /* keys of a block and rows of a block, backward */
-    ROWS_BACK = 96,
+    KEYS_BACK = 256, /* keys of a block and rows of a block, backward */
+    ROWS_BACK = 48,
     PADDING = 16 /* behind each row of scores, so that rows fall into different cache sets */
 };
 
@@ -108,7 +108,7 @@ static void forward_finish(const struct attention *a, const struct forward_memor
         float *o = (float *)a->call->out[0] + place(&s->o, sequence, token + i) + head * s->width;
         float *statistics = (float *)a->call->out[1] + place(&s->statistics, sequence, token + i) + head * 2;
         const float inverse = 1.0f / m->sum[i];
-        for (size_t d = 0; d < s->width; d++) o[d] = m->o[i * a->padded_width + d] * inverse;
+        a->cpu->k->scale_copy(s->width, m->o + i * a->padded_width, inverse, o);
         statistics[0] = m->maximum[i];
         statistics[1] = inverse;
     }

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/memory.h"
 #include "tensor/cpu/cpu_internal.h"
@@ -56,10 +57,18 @@ int tensor_isa(const char **isa, struct tabft_failure *f)
     return error;
 }
 
+/* Large blocks ask for large pages: attention strides through memory by whole rows of a table, a page or more each
+ * time. */
 static int cpu_memory_new(void *state, void **out, size_t bytes, struct tabft_failure *f)
 {
+    const size_t page = (size_t)1 << 21;
     (void)state;
-    return memory_new_aligned(out, bytes, 1, "the tensors", f);
+    if (bytes < 4 * page) return memory_new_aligned(out, bytes, 1, "the tensors", f);
+    size_t whole;
+    if (!size_add(bytes, page - 1, &whole) || posix_memalign(out, page, whole / page * page) != 0)
+        return tabft_fail(f, TABFT_SYSTEM, "no memory for the tensors (%zu bytes); give the job more memory", bytes);
+    (void)madvise(*out, whole / page * page, MADV_HUGEPAGE); /* a wish: without it the same numbers come, later */
+    return 0;
 }
 
 static void cpu_memory_free(void *state, void *memory)

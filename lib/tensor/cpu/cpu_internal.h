@@ -45,6 +45,7 @@ struct cpu_kernels {
                            const float *maximum, const float *mean);
     /* x[i][j] *= factor[i] for `rows` rows. */
     void (*scale_rows)(size_t rows, size_t width, float *x, size_t stride, const float *factor);
+    void (*scale_copy)(size_t width, const float *x, float factor, float *y); /* y = factor * x */
     /* y = factor * x, and the dot product of y with z. */
     float (*scale_dot)(size_t width, const float *x, float factor, const float *z, float *y);
     void (*add)(size_t count, const float *x, float *y); /* y += x */

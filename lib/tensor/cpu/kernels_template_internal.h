@@ -121,18 +121,35 @@ static void pack_rows(size_t k, size_t n, const float *source, size_t stride, fl
     }
 }
 
+/* Up to SIMD_WIDTH columns of a panel from k numbers of as many rows of the source. */
+INLINE void pack_transposed(size_t k, size_t columns, const float *source, size_t stride, float scale, float *to)
+{
+    size_t s = 0;
+    for (; s + SIMD_WIDTH <= k; s += SIMD_WIDTH) {
+        vec row[SIMD_WIDTH];
+#pragma GCC unroll 16
+        for (size_t c = 0; c < SIMD_WIDTH; c++)
+            row[c] = c < columns ? v_load(source + c * stride + s) * scale : v_splat(0.0f);
+        v_transpose(row);
+#pragma GCC unroll 16
+        for (size_t i = 0; i < SIMD_WIDTH; i++) v_store(to + (s + i) * TILE_COLUMNS, row[i]);
+    }
+    for (; s < k; s++)
+        for (size_t c = 0; c < SIMD_WIDTH; c++)
+            to[s * TILE_COLUMNS + c] = c < columns ? source[c * stride + s] * scale : 0.0f;
+}
+
 static void pack_columns(size_t k, size_t n, const float *source, size_t stride, float scale, float *panels)
 {
-    for (size_t j = 0; j < n; j += TILE_COLUMNS, panels += k * TILE_COLUMNS) {
-        size_t columns = smaller(TILE_COLUMNS, n - j);
-        for (size_t s0 = 0; s0 < k; s0 += 16) {
-            size_t s1 = smaller(s0 + 16, k);
-            for (size_t c = 0; c < columns; c++)
-                for (size_t s = s0; s < s1; s++) panels[s * TILE_COLUMNS + c] = source[(j + c) * stride + s] * scale;
-            for (size_t c = columns; c < TILE_COLUMNS; c++)
-                for (size_t s = s0; s < s1; s++) panels[s * TILE_COLUMNS + c] = 0.0f;
+    for (size_t j = 0; j < n; j += TILE_COLUMNS, panels += k * TILE_COLUMNS)
+        for (size_t part = 0; part < TILE_COLUMNS; part += SIMD_WIDTH) {
+            const size_t first = smaller(j + part, n), columns = smaller(SIMD_WIDTH, n - first);
+            const float *from = source + first * stride;
+            if (columns == SIMD_WIDTH)
+                pack_transposed(k, SIMD_WIDTH, from, stride, scale, panels + part);
+            else
+                pack_transposed(k, columns, from, stride, scale, panels + part);
         }
-    }
 }
 
 /* ---- attention ---- */
@@ -144,14 +161,11 @@ static void softmax_block(size_t rows, size_t columns, float *scores, size_t str
     for (size_t i = 0; i < rows; i++) {
         float *row = scores + i * stride;
         for (size_t j = columns; j < room; j++) row[j] = -3.0e38f; /* 2^(this) is nothing */
-        vec top[SUM_VECS];
-        for (int l = 0; l < SUM_VECS; l++) top[l] = v_load(row + l * SIMD_WIDTH);
+        struct lanes top;
+        for (int l = 0; l < SUM_VECS; l++) top.v[l] = v_load(row + l * SIMD_WIDTH);
         for (size_t j = SUM_LANES; j < room; j += SUM_LANES)
-            for (int l = 0; l < SUM_VECS; l++) top[l] = v_max(v_load(row + j + (size_t)l * SIMD_WIDTH), top[l]);
-        float most = -INFINITY;
-        for (int l = 0; l < SUM_VECS; l++)
-            for (int c = 0; c < SIMD_WIDTH; c++) most = top[l][c] > most ? top[l][c] : most;
-        most *= scale2;
+            for (int l = 0; l < SUM_VECS; l++) top.v[l] = v_max(v_load(row + j + (size_t)l * SIMD_WIDTH), top.v[l]);
+        float most = lanes_max(&top) * scale2;
         most = most > maximum[i] ? most : maximum[i];
         vec from = v_splat(-most), scale = v_splat(scale2);
         struct lanes total = {0};
@@ -162,7 +176,7 @@ static void softmax_block(size_t rows, size_t columns, float *scores, size_t str
                 v_store(at, e);
                 total.v[l] += e;
             }
-        factor[i] = v_exp2(v_splat(maximum[i] - most))[0];
+        factor[i] = maximum[i] == most ? 1.0f : v_exp2(v_splat(maximum[i] - most))[0];
         sum[i] = sum[i] * factor[i] + lanes_sum(&total);
         maximum[i] = most;
     }
@@ -188,6 +202,7 @@ static void scale_rows(size_t rows, size_t width, float *x, size_t stride, const
     for (size_t i = 0; i < rows; i++) {
         float *row = x + i * stride;
         size_t j = 0;
+        if (factor[i] == 1.0f) continue;
         for (; j + SIMD_WIDTH <= width; j += SIMD_WIDTH) v_store(row + j, v_load(row + j) * factor[i]);
         for (; j < width; j++) row[j] *= factor[i];
     }
@@ -217,6 +232,15 @@ INLINE void lanes_store(float *p, const struct lanes *l, size_t count)
     float whole[SUM_LANES];
     for (int i = 0; i < SUM_VECS; i++) v_store(whole + i * SIMD_WIDTH, l->v[i]);
     for (size_t i = 0; i < count; i++) p[i] = whole[i];
+}
+
+static void scale_copy(size_t width, const float *x, float factor, float *y)
+{
+    for (size_t j = 0; j < width; j += SUM_LANES) {
+        struct lanes a = lanes_load(x + j, width - j);
+        for (int l = 0; l < SUM_VECS; l++) a.v[l] *= factor;
+        lanes_store(y + j, &a, width - j);
+    }
 }
 
 static float scale_dot(size_t width, const float *x, float factor, const float *z, float *y)
@@ -350,6 +374,7 @@ const struct cpu_kernels KERNELS = {
     .softmax_block = softmax_block,
     .softmax_slopes = softmax_slopes,
     .scale_rows = scale_rows,
+    .scale_copy = scale_copy,
     .scale_dot = scale_dot,
     .add = add,
     .gelu = gelu,

@@ -3,7 +3,7 @@
 #define TABFT_TENSOR_ROOM
 #include "tensor/cpu/cpu_internal.h"
 
-enum { ROW_BLOCK = 240, SUM_ROWS = 128 }; /* ROW_BLOCK: a multiple of every tile's rows; SUM_ROWS: see CPU_SPLIT_ROWS */
+enum { ROW_BLOCK = 120, SUM_ROWS = 128 }; /* ROW_BLOCK: a multiple of every tile's rows; SUM_ROWS: see CPU_SPLIT_ROWS */
 
 struct linear {
     struct cpu *cpu;

@@ -53,23 +53,63 @@ INLINE vec v_exp2(vec x)
     return (vec)((vec_bits)p + ((vec_bits)shifted << 23));
 }
 
-/* Sums over lanes go over 16 lanes whatever the width, then pairwise: the same order for every instruction set. */
+/* Within a vector: lane l of the result is lane l of `a` where (l & step) is 0, else lane l - step of `b`; and lane l
+ * + step of `a`, else lane l of `b`. Two of them exchange blocks of `step` lanes between two rows. */
+INLINE vec_int lane_numbers(void)
+{
+    vec_int n;
+    for (int i = 0; i < SIMD_WIDTH; i++) n[i] = i;
+    return n;
+}
+INLINE vec v_low(vec a, vec b, int step)
+{
+    const vec_int lane = lane_numbers(), upper = (lane & step) != 0;
+    return __builtin_shuffle(a, b, lane + (upper & (SIMD_WIDTH - step)));
+}
+INLINE vec v_high(vec a, vec b, int step)
+{
+    const vec_int lane = lane_numbers(), lower = (lane & step) == 0;
+    return __builtin_shuffle(a, b, lane + (lower & step) + (~lower & SIMD_WIDTH));
+}
+
+/* Rows become columns. */
+INLINE void v_transpose(vec row[SIMD_WIDTH])
+{
+#pragma GCC unroll 4
+    for (int step = SIMD_WIDTH / 2; step > 0; step /= 2)
+#pragma GCC unroll 16
+        for (int i = 0; i < SIMD_WIDTH; i++) {
+            if ((i & step) != 0) continue;
+            const vec a = row[i], b = row[i + step];
+            row[i] = v_low(a, b, step);
+            row[i + step] = v_high(a, b, step);
+        }
+}
+
+/* Sums over lanes go over 16 lanes whatever the width, then lane i with i + 8, i + 4, i + 2 and i + 1: the same order
+ * for every instruction set. */
 enum { SUM_LANES = 16, SUM_VECS = SUM_LANES / SIMD_WIDTH };
 struct lanes {
     vec v[SUM_VECS];
 };
 
-INLINE float lanes_fold(const float a[SUM_LANES])
-{
-    float b[8], c[4];
-    for (int i = 0; i < 8; i++) b[i] = a[i] + a[i + 8];
-    for (int i = 0; i < 4; i++) c[i] = b[i] + b[i + 4];
-    return (c[0] + c[2]) + (c[1] + c[3]);
-}
-
 INLINE float lanes_sum(const struct lanes *l)
 {
-    float a[SUM_LANES];
-    for (int i = 0; i < SUM_VECS; i++) v_store(a + i * SIMD_WIDTH, l->v[i]);
-    return lanes_fold(a);
+    struct lanes s = *l;
+#pragma GCC unroll 4
+    for (int n = SUM_VECS / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) s.v[i] += s.v[i + n];
+    vec a = s.v[0];
+#pragma GCC unroll 4
+    for (int step = SIMD_WIDTH / 2; step > 0; step /= 2) a += v_high(a, a, step);
+    return a[0];
+}
+
+INLINE float lanes_max(const struct lanes *l)
+{
+    vec a = l->v[0];
+    for (int i = 1; i < SUM_VECS; i++) a = v_max(a, l->v[i]);
+#pragma GCC unroll 4
+    for (int step = SIMD_WIDTH / 2; step > 0; step /= 2) a = v_max(a, v_high(a, a, step));
+    return a[0];
 }
