@@ -145,9 +145,10 @@ static int read_fingerprint(struct config *c, const char *key, const json_t *val
 
 static int read_polynomials(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
-    (void)c;
     const char *text = json_string_value(value);
-    return text != NULL && strcmp(text, "no") == 0 ? 0 : config_refuse(key, value, "use no", f);
+    if (text == NULL) return config_size(&c->polynomials, key, value, 1, f);
+    c->polynomials = strcmp(text, "all") == 0 ? SIZE_MAX : 0;
+    return c->polynomials > 0 || strcmp(text, "no") == 0 ? 0 : config_refuse(key, value, "use no, all or a number", f);
 }
 
 static int read_row_subset(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)

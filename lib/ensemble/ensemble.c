@@ -247,6 +247,7 @@ static int run_steps(const struct ensemble *e, const struct estimator *s, struct
                      struct ensemble_call *call, struct tabft_failure *f)
 {
     int error;
+    TRY(step_polynomials(x, e->config.polynomials, s->seed, f));
     TRY(step_constant(x, f));
     TRY(step_reshape(x, s->preprocessor, s->seed, pool, f));
     TRY(step_category(x, s->preprocessor, s->seed, f));

@@ -82,6 +82,7 @@ struct config {
     double temperature;
     double outlier_std, outlier_auto; /* 0: no soft clip */
     enum shift column_shift, class_shift;
+    size_t polynomials; /* at most so many products of columns, 0: none */
     bool fingerprint;
     enum column_subsets column_subsets;
     size_t constant_columns;
@@ -97,6 +98,7 @@ int config_read(struct config *c, const char *architecture, const char *json, bo
 enum kind { KIND_NUMBER, KIND_CATEGORY, KIND_TEXT, KIND_CONSTANT };
 struct column_kind {
     enum kind kind;
+    double constant; /* the one value of KIND_CONSTANT */
     bool coded;      /* values become ranks in value[] */
     size_t n_values; /* distinct values without missing, ascending */
     double *value;
@@ -165,6 +167,7 @@ struct ensemble {
 };
 
 /* ---- The steps, in the order of a pipeline; each fits on the context rows and applies to all ---- */
+int step_polynomials(struct frame *x, size_t limit, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_constant(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, struct threads *pool,
                  struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -181,6 +184,7 @@ int step_shuffle(struct frame *x, enum shift shift, size_t amount, uint64_t seed
 void step_clip(float *x, size_t n_context, size_t n_rows, size_t n_columns, const bool *clips, double n_std,
                struct threads *pool);
 
+size_t polynomials_count(size_t limit, size_t n_columns);
 bool reshape_appends(const struct preprocessor *p, size_t n_columns);
 enum { SVD_ROWS_PER_BLOCK = 1024, ONEHOT_CELLS_MAX = 1000000 };
 size_t svd_count(size_t divisor, size_t n_rows, size_t n_columns);

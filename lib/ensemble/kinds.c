@@ -78,6 +78,11 @@ int kinds_detect(struct column_kind *kind, const struct config *c, const struct 
         bool is_text = first->is_text != NULL && first->is_text[j];
         size_t n = count_distinct(first, second, n_rows, j, is_text ? enough_texts : enough_numbers, seen);
         kind[j] = (struct column_kind){.kind = kind_of(c, is_text, n_rows, n), .gap_rank = SIZE_MAX};
+        if (kind[j].kind == KIND_CONSTANT) { /* whatever a query holds there, it was not learned from */
+            double value = cell_of(first, second, 0, j);
+            kind[j].constant = isnan(value) ? (double)NAN : is_text ? 0 : value;
+            continue;
+        }
         if (kind[j].kind == KIND_CATEGORY || is_text) TRY(list_values(&kind[j], first, second, n_rows, j, f));
     }
 fail:
@@ -101,6 +106,7 @@ void kinds_free(struct column_kind *kind, size_t n_columns)
 
 double kinds_cell(const struct column_kind *k, double cell)
 {
+    if (k->kind == KIND_CONSTANT) return k->constant;
     if (isnan(cell)) return (double)NAN;
     if (!k->coded) return cell;
     size_t low = 0, high = k->n_values;

@@ -74,12 +74,30 @@ void numbers_sort(double *value, size_t n, double *scratch)
     }
 }
 
+/* Where zeros of both signs meet, all become positive: numpy leaves their order open, and a median of -0 would turn -0
+ * into 0. */
+static void settle_zeros(double *sorted, size_t n)
+{
+    size_t first = 0, last = n;
+    while (first < last) { /* the first that is not below zero */
+        size_t middle = first + (last - first) / 2;
+        if (sorted[middle] < 0)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    size_t end = first;
+    while (end < n && sorted[end] == 0) end++;
+    for (size_t i = first; end > first && !signbit(sorted[end - 1]) && i < end; i++) sorted[i] = 0;
+}
+
 size_t numbers_sorted(const double *value, size_t n, double *out, double *scratch)
 {
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
         if (!isnan(value[i])) out[m++] = value[i];
     numbers_sort(out, m, scratch);
+    settle_zeros(out, m);
     return m;
 }
 

@@ -12,8 +12,8 @@ enum { GINI_ROWS = 100000 };
 
 size_t subsets_added(const struct config *c, const struct preprocessor *p, size_t n_rows, size_t k, size_t n_numbers)
 {
-    size_t added = 0;
-    if (reshape_appends(p, k)) added += p->categories == CATEGORIES_NUMERIC ? k : n_numbers;
+    size_t added = c->polynomials > 0 ? polynomials_count(c->polynomials, k) : 0;
+    if (reshape_appends(p, k + added)) added += p->categories == CATEGORIES_NUMERIC ? k + added : n_numbers + added;
     if (p->svd_divisor > 0 && k + added >= 2) added += svd_count(p->svd_divisor, n_rows, k + added);
     return added + (c->fingerprint ? 1 : 0);
 }

@@ -131,9 +131,22 @@ VARIANTS = [
         transform("robust", categorical_name="onehot", append_original=True, global_transformer_name="svd"),
         transform("safepower", categorical_name="numeric")],
         "FEATURE_SUBSAMPLING_METHOD": "random", "MIN_UNIQUE_FOR_NUMERICAL_FEATURES": 12}),
+    ("finetuning", 3, {"PREPROCESS_TRANSFORMS": [
+        transform("quantile_uni", categorical_name="numeric", max_features_per_estimator=680),
+        transform("none", categorical_name=ORDINAL, append_original="auto", max_features_per_estimator=40)],
+        "POLYNOMIAL_FEATURES": 10}),
+    ("prediction", 2, {"PREPROCESS_TRANSFORMS": [
+        transform("none", categorical_name="numeric"),
+        transform("squashing_scaler_default", categorical_name=ORDINAL, max_features_per_estimator=50)],
+        "POLYNOMIAL_FEATURES": "all", "FEATURE_SUBSAMPLING_METHOD": "random"}),
 ]
 
 
+# Many columns: sets of column numbers that are not in ascending order.
+BROAD_VARIANTS = [
+    ("finetuning", 3, {"PREPROCESS_TRANSFORMS": [transform("none", categorical_name="numeric")],
+                       "POLYNOMIAL_FEATURES": limit}) for limit in (40, 150)]
+BROAD = np.random.default_rng(21).standard_normal((N + M, 70)).astype(np.float32).astype(np.float64)
 TEXT_VARIANTS = [
     (phase, 4, {"PREPROCESS_TRANSFORMS": [
         transform("none", categorical_name=ORDINAL), transform("squashing_scaler_default", categorical_name="numeric",
@@ -182,10 +195,13 @@ def prediction(n, seed, config, X):
 
 tensors = {"raw.X": X, "text.X_context": RANKS, "text.X_whole": WHOLE, "raw.y": y.astype(np.int64),
            "text.missing_rank": np.array([[0, *g, 0] for g in (GAP_CONTEXT, GAP_WHOLE)])}
-metadata = {"context": str(N), "variants": str(len(VARIANTS) + len(TEXT_VARIANTS))}
-for i, (phase, n, config) in enumerate(VARIANTS + TEXT_VARIANTS):
-    seed, table = 100 + i, "raw" if i < len(VARIANTS) else "text"
-    calls = (finetuning if phase == "finetuning" else prediction)(n, seed, config, X if table == "raw" else FRAME)
+tensors["broad.X"] = BROAD.astype(np.float32)
+every = ([("raw", X, v) for v in VARIANTS] + [("text", FRAME, v) for v in TEXT_VARIANTS]
+         + [("broad", BROAD, v) for v in BROAD_VARIANTS])
+metadata = {"context": str(N), "variants": str(len(every))}
+for i, (table, data, (phase, n, config)) in enumerate(every):
+    seed = 100 + i
+    calls = (finetuning if phase == "finetuning" else prediction)(n, seed, config, data)
     assert len(calls) == n, (i, len(calls))
     metadata[f"variant{i}"] = json.dumps({"phase": phase, "table": table, "estimators": n, "seed": seed,
                                           "inference_config": config})

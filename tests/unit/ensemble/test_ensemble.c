@@ -361,7 +361,8 @@ START_TEST(unknown_configs_are_refused_by_name)
     refuses(TRANSFORM("\"name\": \"none\", \"differentiable\": true"), "differentiable is true");
     refuses(TRANSFORM("\"name\": \"none\", \"color\": 1"), "unknown field \"color\"");
     refuses(FIELD("\"COLOR\": 1"), "unknown field \"COLOR\"");
-    refuses(FIELD("\"POLYNOMIAL_FEATURES\": 10"), "POLYNOMIAL_FEATURES is 10");
+    refuses(FIELD("\"POLYNOMIAL_FEATURES\": 0"), "POLYNOMIAL_FEATURES is 0");
+    refuses(FIELD("\"POLYNOMIAL_FEATURES\": \"some\""), "POLYNOMIAL_FEATURES is \"some\"");
     refuses(FIELD("\"OUTLIER_REMOVAL_STD\": -1.0"), "OUTLIER_REMOVAL_STD is -1");
     refuses(FIELD("\"SOFTMAX_TEMPERATURE\": 0"), "SOFTMAX_TEMPERATURE is 0");
     refuses(FIELD("\"PASSTHROUGH_INF\": true"), "PASSTHROUGH_INF is true");
