@@ -27,7 +27,8 @@ def step(model, table, threads, checkpointing, chunk_rows, estimators):
 
     torch.set_num_threads(int(threads))
     rows = pandas.read_csv(table)
-    x, y = rows.drop(columns="y").to_numpy("float32"), rows["y"].to_numpy()
+    # As float64: what is hashed into the fingerprint column are the numbers that the file says.
+    x, y = rows.drop(columns="y").to_numpy("float64"), rows["y"].to_numpy()
     trainer = FinetunedTabPFNClassifier(
         device="cpu", epochs=1, learning_rate=1e-5, validation_split_ratio=None, random_state=17, early_stopping=False,
         n_finetune_ctx_plus_query_samples=int(chunk_rows), finetune_ctx_query_split_ratio=0.2, use_lr_scheduler=False,
