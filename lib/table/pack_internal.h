@@ -1,4 +1,4 @@
-/* What the passes of pack share. Pass 1 (survey.c) reads everything once: digests, record counts, what each column's cells
+/* What the passes of pack share. Pass 1 (batches.c, survey.c) reads everything once: digests, record counts, what each column's cells
  * are. From that kinds.c makes the schema. Pass 2 (fill.c) reads again and writes. Where the survey could not collect a text
  * column's texts, because it looked like numbers at first, they are collected between the two. */
 #ifndef TABFT_TABLE_PACK_INTERNAL_H
@@ -94,11 +94,12 @@ int npy_open(struct npy *n, const struct input *in, struct tabft_failure *f) TAB
 /* The cell at `at` as what it is: *integer is set for i, u and b, *real for f. False for a u8 beyond int64. */
 bool npy_cell(const struct npy *n, const unsigned char *at, int64_t *integer, double *real);
 
-/* survey.c */
+/* batches.c */
 int pack_survey(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* survey.c */
 /* The texts of columns that turned out to be text and were not collected. */
 int pack_collect(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* What a cell that is no number is, in number and boolean columns. */
+/* classify.c: what a cell that is no number is, in number and boolean columns. */
 enum cell_class { CELL_EMPTY, CELL_NA, CELL_INFINITE, CELL_TRUE, CELL_FALSE, CELL_TEXT };
 enum cell_class pack_classify(const struct pack *p, const struct cell *cell, size_t *spelling, double *infinite);
 /* True for a cell that is missing in a text column. */

@@ -1,79 +1,12 @@
-/* Pass 1: every cell is looked at once. Text is read in batches of blocks; blocks are cut into segments of whole records by
- * counting quotes, the segments are surveyed in parallel, and what they found is added up in their order. */
+/* Pass 1, looking: what each cell of a segment is, counted by column. */
 #include <math.h>
-#include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "table/loop.h"
-#include "table/pack_internal.h"
+#include "table/survey.h"
 #include "table/utf8.h"
-
-enum { BLOCKS_A_THREAD = 4 };
-
-/* ---- cells ---- */
-
-static bool blank(char c) { return c == ' ' || c == '\t'; }
-
-static bool is_word(const char *text, size_t n, const char *word) { return strlen(word) == n && memcmp(text, word, n) == 0; }
-
-static bool is_infinite(const char *text, size_t n, double *v)
-{
-    static const char *const words[] = {"inf", "infinity"};
-    bool negative = n > 0 && *text == '-';
-    if (n > 0 && (*text == '-' || *text == '+')) text++, n--;
-    for (size_t i = 0; i < 2; i++) {
-        if (n != strlen(words[i]) || strncasecmp(text, words[i], n) != 0) continue;
-        *v = negative ? (double)-INFINITY : (double)INFINITY;
-        return true;
-    }
-    return false;
-}
-
-enum cell_class pack_classify(const struct pack *p, const struct cell *cell, size_t *spelling, double *infinite)
-{
-    static const char *const yes[] = {"true", "True", "TRUE"}, *const no[] = {"false", "False", "FALSE"};
-    const char *text = cell->text;
-    size_t n = cell->length;
-    while (n > 0 && blank(*text)) text++, n--;
-    while (n > 0 && blank(text[n - 1])) n--;
-    if (n == 0) return CELL_EMPTY;
-    for (size_t i = 0; i < p->options->n_na; i++) {
-        if (!is_word(text, n, p->options->na[i])) continue;
-        *spelling = i;
-        return CELL_NA;
-    }
-    for (size_t i = 0; i < 3; i++) {
-        if (is_word(text, n, yes[i])) return CELL_TRUE;
-        if (is_word(text, n, no[i])) return CELL_FALSE;
-    }
-    return is_infinite(text, n, infinite) ? CELL_INFINITE : CELL_TEXT;
-}
-
-bool pack_text_missing(const struct pack *p, const struct cell *cell, size_t *spelling)
-{
-    *spelling = SIZE_MAX;
-    if (cell->length == 0) return true;
-    for (size_t i = 0; i < p->options->n_text_na; i++) {
-        if (!is_word(cell->text, cell->length, p->options->text_na[i])) continue;
-        *spelling = i;
-        return true;
-    }
-    return false;
-}
-
-/* What a segment's survey fills. */
-struct found {
-    struct survey *survey;       /* [n_columns] */
-    uint64_t *na, *text_na;      /* [n_columns][n_na], [n_columns][n_text_na] */
-    struct collected *collected; /* [n_columns] */
-    const struct segment *segment;
-    struct records records;
-    struct tabft_failure failure;
-};
 
 struct survey_context {
     const struct pack *p;
@@ -247,7 +180,7 @@ fail:
     return error;
 }
 
-static int found_new(struct found *to, const struct pack *p, struct tabft_failure *f)
+int found_new(struct found *to, const struct pack *p, struct tabft_failure *f)
 {
     int error = 0;
     TRY(memory_new(&to->survey, p->n_columns, sizeof *to->survey, "counts", f));
@@ -258,7 +191,7 @@ fail:
     return error;
 }
 
-static void found_reset(struct found *to, const struct pack *p)
+void found_reset(struct found *to, const struct pack *p)
 {
     memset(to->survey, 0, p->n_columns * sizeof *to->survey);
     memset(to->na, 0, p->n_columns * p->options->n_na * sizeof *to->na);
@@ -271,7 +204,7 @@ static void found_reset(struct found *to, const struct pack *p)
     to->failure = (struct tabft_failure){0};
 }
 
-static void found_free(struct found *to, const struct pack *p)
+void found_free(struct found *to, const struct pack *p)
 {
     for (size_t c = 0; to->collected != NULL && c < p->n_columns; c++) dictionary_clear(&to->collected[c].texts);
     free(to->survey);
@@ -322,8 +255,7 @@ fail:
     return error;
 }
 
-/* Adds a segment's finds to the whole, or passes its failure on with the place. */
-static int merge_found(struct pack *p, const struct found *from, struct tabft_failure *f)
+int found_merge(struct pack *p, const struct found *from, struct tabft_failure *f)
 {
     int error = 0;
     struct segment s = *from->segment;
@@ -348,211 +280,14 @@ fail:
     return error;
 }
 
-/* ---- batches of an input ---- */
-
-struct batch {
-    struct pack *p;
-    size_t input;
-    char *text;             /* [room + RECORDS_PADDING] */
-    size_t room, carry, n;  /* bytes of an unfinished record from before, and of all */
-    uint64_t offset;        /* of text in the input */
-    size_t block_bytes, n_blocks;
-    bool *odd;              /* [blocks] an odd number of quotes in it */
-    struct found *found;    /* [blocks_max + 1] */
-    struct segment *segment;
-    size_t n_segments, blocks_max;
-    struct sha256_ctx sha;
-    bool digest;
-    struct loop_failure failure;
-};
-
-static void read_block(void *context, size_t block, int thread)
+void found_survey(struct found *found, const struct pack *p, const char *begin)
 {
-    struct batch *b = context;
-    size_t from = b->carry + block * b->block_bytes, n = b->n - from < b->block_bytes ? b->n - from : b->block_bytes;
-    struct tabft_failure f = {0};
-    size_t quotes = 0;
-    (void)thread;
-    if (input_get(&b->p->input[b->input], b->offset + from, b->text + from, n, &f) < 0) {
-        loop_failure_keep(&b->failure, block, &f);
+    if (p->is_npy) {
+        survey_matrix(p, found, (const unsigned char *)begin);
         return;
     }
-    const char *p = b->text + from, *end = p + n;
-    for (; (p = memchr(p, '"', (size_t)(end - p))) != NULL; p++) quotes++;
-    b->odd[block] = quotes % 2 != 0;
-}
-
-/* The byte after the first record end at or behind `at`, or n. `inside`: at lies in a quoted cell. */
-static size_t next_record(const struct batch *b, size_t at, bool inside)
-{
-    for (; at < b->n; at++) {
-        if (b->text[at] == '"') inside = !inside;
-        else if (b->text[at] == '\n' && !inside) return at + 1;
-    }
-    return b->n;
-}
-
-/* The byte after the last record end, or 0. `inside` as at the end of the text. */
-static size_t last_record(const struct batch *b, bool inside)
-{
-    for (size_t at = b->n; at > 0; at--) {
-        if (b->text[at - 1] == '"') inside = !inside;
-        else if (b->text[at - 1] == '\n' && !inside) return at;
-    }
-    return 0;
-}
-
-/* A matrix is read in blocks of whole rows. */
-static size_t cut_rows(struct batch *b)
-{
-    for (size_t i = 0; i < b->n_blocks; i++) {
-        size_t from = i * b->block_bytes, n = b->n - from < b->block_bytes ? b->n - from : b->block_bytes;
-        b->segment[i] = (struct segment){.input = b->input, .offset = b->offset + from, .size = n};
-    }
-    b->n_segments = b->n_blocks;
-    return b->n;
-}
-
-/* Cuts the text into runs of whole records, one for each block where it can be. At the end of the input all is taken. */
-static size_t cut_segments(struct batch *b, bool last)
-{
-    if (b->p->is_npy) return cut_rows(b);
-    bool inside = false;
-    size_t from = 0, end, quotes = 0;
-    for (size_t i = 0; i < b->carry; i++) quotes += b->text[i] == '"';
-    bool at_block = quotes % 2 != 0;
-    for (size_t i = 0; i < b->n_blocks; i++) inside = inside != b->odd[i];
-    end = last ? b->n : last_record(b, inside != at_block);
-    b->n_segments = 0;
-    for (size_t i = 0; i < b->n_blocks && from < end; i++) {
-        at_block = at_block != b->odd[i];
-        size_t at = b->carry + (i + 1) * b->block_bytes, to = i + 1 == b->n_blocks ? end : next_record(b, at, at_block);
-        if (to > end) to = end;
-        if (to <= from) continue;
-        b->segment[b->n_segments++] = (struct segment){.input = b->input, .offset = b->offset + from, .size = to - from};
-        from = to;
-    }
-    return end;
-}
-
-static void survey_segment(void *context, size_t block, int thread)
-{
-    struct batch *b = context;
-    (void)thread;
-    if (block == 0) { /* the digest first: it is the longest piece */
-        if (b->digest) sha256_update(&b->sha, b->n - b->carry, (const uint8_t *)b->text + b->carry);
-        return;
-    }
-    struct found *found = &b->found[block - 1];
-    const struct segment *s = found->segment;
-    const char *begin = b->text + (s->offset - b->offset);
-    if (b->p->is_npy) {
-        survey_matrix(b->p, found, (const unsigned char *)begin);
-        return;
-    }
-    struct survey_context x = {b->p, found};
-    (void)records_walk(&found->records, begin, begin + s->size, survey_cell, &x, &found->failure);
-}
-
-static int survey_segments(struct batch *b, struct tabft_failure *f)
-{
-    int error = 0;
-    for (size_t i = 0; i < b->n_segments; i++) {
-        found_reset(&b->found[i], b->p);
-        b->found[i].segment = &b->segment[i];
-    }
-    threads_run(b->p->pool, b->n_segments + 1, survey_segment, b);
-    for (size_t i = 0; i < b->n_segments; i++) TRY(merge_found(b->p, &b->found[i], f));
-fail:
-    return error;
-}
-
-static int fail_long(struct batch *b, struct tabft_failure *f)
-{
-    return input_fail(&b->p->input[b->input], b->offset, f, "a record longer than %d bytes begins here; a quote in it may never be closed", (int)RECORD_MAX);
-}
-
-/* One batch: reads, cuts, surveys, keeps the unfinished record. */
-static int next_batch(struct batch *b, uint64_t left, struct tabft_failure *f)
-{
-    int error = 0;
-    size_t most = b->blocks_max * b->block_bytes, fresh = left < most ? (size_t)left : most;
-    bool last = fresh == left;
-    if (b->carry > RECORD_MAX) TRY(fail_long(b, f));
-    if (b->room < b->carry + fresh) {
-        TRY(memory_grow(&b->text, b->carry + fresh + RECORDS_PADDING, 1, "text", f));
-        b->room = b->carry + fresh;
-    }
-    b->n = b->carry + fresh;
-    b->n_blocks = (fresh + b->block_bytes - 1) / b->block_bytes;
-    loop_failure_open(&b->failure);
-    threads_run(b->p->pool, b->n_blocks, read_block, b);
-    TRY(loop_failure_close(&b->failure, f));
-    b->text[b->n] = b->text[b->n + 1] = '\n';
-    size_t done = cut_segments(b, last);
-    TRY(survey_segments(b, f));
-    b->carry = b->n - done;
-    memmove(b->text, b->text + done, b->carry);
-    b->offset += done;
-fail:
-    return error;
-}
-
-static int digest_head(struct batch *b, uint64_t end, struct tabft_failure *f)
-{
-    int error = 0;
-    uint8_t *head = NULL;
-    TRY(memory_new(&head, (size_t)end, 1, "a header", f));
-    TRY(input_get(&b->p->input[b->input], 0, head, (size_t)end, f));
-    sha256_update(&b->sha, (size_t)end, head);
-fail:
-    free(head);
-    return error;
-}
-
-static int survey_input(struct batch *b, size_t i, struct tabft_failure *f)
-{
-    int error = 0;
-    struct input *in = &b->p->input[i];
-    b->input = i;
-    b->carry = 0;
-    b->offset = b->p->is_npy ? b->p->npy[i].offset : in->start;
-    b->block_bytes = b->p->options->block_bytes;
-    if (b->p->is_npy) { /* whole rows */
-        size_t row = (size_t)b->p->npy[i].columns * b->p->npy[i].item;
-        b->block_bytes = b->block_bytes < row ? row : b->block_bytes / row * row;
-    }
-    b->digest = !in->digested;
-    sha256_init(&b->sha);
-    if (b->digest) TRY(digest_head(b, b->offset, f));
-    uint64_t at = b->offset;
-    while (at < in->size) {
-        size_t carried = b->carry;
-        TRY(next_batch(b, in->size - at, f));
-        at += b->n - carried;
-    }
-    if (b->digest) sha256_digest(&b->sha, sizeof in->sha256, in->sha256);
-    in->digested = true;
-fail:
-    return error;
-}
-
-int pack_survey(struct pack *p, struct tabft_failure *f)
-{
-    int error = 0;
-    struct batch b = {.p = p, .blocks_max = (size_t)threads_count(p->pool) * BLOCKS_A_THREAD};
-    TRY(memory_new(&b.odd, b.blocks_max, sizeof *b.odd, "blocks", f));
-    TRY(memory_new(&b.segment, b.blocks_max, sizeof *b.segment, "blocks", f));
-    TRY(memory_new(&b.found, b.blocks_max, sizeof *b.found, "blocks", f));
-    for (size_t i = 0; i < b.blocks_max; i++) TRY(found_new(&b.found[i], p, f));
-    for (size_t i = 0; i < p->options->n_inputs; i++) TRY(survey_input(&b, i, f));
-fail:
-    for (size_t i = 0; b.found != NULL && i < b.blocks_max; i++) found_free(&b.found[i], p);
-    free(b.found);
-    free(b.segment);
-    free(b.odd);
-    free(b.text);
-    return error;
+    struct survey_context x = {p, found};
+    (void)records_walk(&found->records, begin, begin + found->segment->size, survey_cell, &x, &found->failure);
 }
 
 /* ---- texts of columns that looked like numbers ---- */
