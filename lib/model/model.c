@@ -153,40 +153,59 @@ static int check_shape(const struct model_parameter *p, const struct ckpt_tensor
                       p->shape[1]);
 }
 
-static int copy_weights(struct model *m, const struct ckpt *c, struct tabft_failure *f)
+static int find_source(const struct model *m, const struct model_parameter *p, const struct ckpt *c,
+                       struct model_source *out, struct tabft_failure *f)
+{
+    int error = 0;
+    *out = (struct model_source){.tensor = ckpt_find(c, p->name), .row = p->shape[1], .column = 1};
+    if (out->tensor != NULL)
+        TRY(check_shape(p, out->tensor, f));
+    else if (m->architecture->older != NULL)
+        TRY(m->architecture->older(m, p, c, out, f));
+    const struct ckpt_tensor *t = out->tensor;
+    if (t == NULL) FAIL(f, TABFT_INPUT, "tensor %s is missing; the config says that the network has it", p->name);
+    if (t->dtype != CKPT_F32 && t->dtype != CKPT_F64 && t->dtype != CKPT_F16 && t->dtype != CKPT_BF16)
+        FAIL(f, TABFT_INPUT, "tensor %.200s holds %s, not floating-point numbers", t->name, ckpt_dtype_name(t->dtype));
+    if (t->data == NULL) FAIL(f, TABFT_USE, "tensor %.200s: only the header was loaded", t->name);
+fail:
+    return error;
+}
+
+/* from [n_parameters]: the tensor that each came from. */
+static int copy_weights(struct model *m, const struct ckpt *c, const struct ckpt_tensor **from, struct tabft_failure *f)
 {
     for (size_t i = 0; i < m->n_parameters; i++) {
         const struct model_parameter *p = &m->parameters[i];
-        const struct ckpt_tensor *t = ckpt_find(c, p->name);
-        if (t == NULL)
-            return tabft_fail(f, TABFT_INPUT, "tensor %s is missing; the config says that the network has it", p->name);
-        int error = check_shape(p, t, f);
+        const size_t rows = p->rank == 1 ? 1 : p->shape[0], columns = p->rank == 1 ? p->shape[0] : p->shape[1];
+        struct model_source source;
+        int error = find_source(m, p, c, &source, f);
         if (error < 0) return error;
-        if (t->dtype != CKPT_F32 && t->dtype != CKPT_F64 && t->dtype != CKPT_F16 && t->dtype != CKPT_BF16)
-            return tabft_fail(f, TABFT_INPUT, "tensor %s holds %s, not floating-point numbers", p->name,
-                              ckpt_dtype_name(t->dtype));
-        if (t->data == NULL) return tabft_fail(f, TABFT_USE, "tensor %s: only the header was loaded", p->name);
-        for (size_t j = 0; j < p->count; j++) m->values[p->offset + j] = (float)ckpt_value(t, j);
+        float *to = m->values + p->offset;
+        for (size_t r = 0; r < rows; r++)
+            for (size_t j = 0; j < columns; j++)
+                *to++ = (float)ckpt_value(source.tensor, source.first + r * source.row + j * source.column);
+        from[i] = source.tensor;
     }
     return 0;
 }
 
-static bool is_parameter(const struct model *m, const char *name)
+static bool is_among(const struct ckpt_tensor *const *from, size_t n, const struct ckpt_tensor *t)
 {
-    for (size_t i = 0; i < m->n_parameters; i++)
-        if (strcmp(m->parameters[i].name, name) == 0) return true;
+    for (size_t i = 0; i < n; i++)
+        if (from[i] == t) return true;
     return false;
 }
 
 /* A criterion travels with its network (TabPFN reads a regressor's); anything else that the network does not have is a
  * mistake. */
-static int copy_extras(struct model *m, const struct ckpt *c, struct tabft_failure *f)
+static int copy_extras(struct model *m, const struct ckpt *c, const struct ckpt_tensor *const *from,
+                       struct tabft_failure *f)
 {
     int error = 0;
     TRY(memory_new(&m->extras, ckpt_count(c), sizeof *m->extras, "the weights", f));
     for (size_t i = 0; i < ckpt_count(c); i++) {
         const struct ckpt_tensor *t = ckpt_at(c, i);
-        if (is_parameter(m, t->name)) continue;
+        if (is_among(from, m->n_parameters, t)) continue;
         if (strncmp(t->name, "criterion.", 10) != 0)
             FAIL(f, TABFT_INPUT, "tensor %.200s is not one of a %s network", t->name, m->architecture->name);
         struct model_extra *e = &m->extras[m->n_extras++];
@@ -236,6 +255,7 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
     int error = 0;
     const char *architecture = ckpt_metadata(c, "architecture_name"), *config = ckpt_metadata(c, "config");
     json_t **const name = &parsed[0], **const sizes = &parsed[1], **const whole = &parsed[2];
+    const struct ckpt_tensor **from = NULL;
     if (config == NULL) FAIL(f, TABFT_INPUT, "metadata has no config; is this a TabPFN checkpoint?");
     if (architecture == NULL) architecture = "\"tabpfn_v2\""; /* v2's own checkpoints name none */
     TRY(parse(name, architecture, "metadata architecture_name", f));
@@ -243,8 +263,9 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
     if (!json_is_string(*name)) FAIL(f, TABFT_INPUT, "metadata architecture_name is not a string");
     if (!json_is_object(*sizes)) FAIL(f, TABFT_INPUT, "metadata config is not an object");
     TRY(build(m, json_string_value(*name), *sizes, whole, f));
-    TRY(copy_weights(m, c, f));
-    TRY(copy_extras(m, c, f));
+    TRY(memory_new(&from, m->n_parameters, sizeof *from, "the weights", f));
+    TRY(copy_weights(m, c, from, f));
+    TRY(copy_extras(m, c, from, f));
     TRY(copy_borders(m, c, f));
     TRY(remember_inference_config(m, c, f));
     for (size_t i = 0; i < ckpt_metadata_count(c); i++) {
@@ -253,6 +274,7 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
         TRY(add_metadata(m, key, value, f));
     }
 fail:
+    free(from);
     return error;
 }
 

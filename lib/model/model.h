@@ -23,7 +23,9 @@ struct model_parameter {
     size_t offset, count; /* in the flat vector, in elements */
 };
 
-/* Reads architecture and config from the metadata, checks every tensor's name and shape, copies the weights.
+/* Reads architecture and config from the metadata, checks every tensor's name and shape, copies the weights. v2 and
+ * v2.5 are also read as they were published, without an architecture or as "base", with other names and layouts; they
+ * are written with the metadata they came with and today's names, as TabPFN does.
  * Errors: TABFT_INPUT naming the tensor or key. `c` may be closed afterwards. */
 int model_open(struct model **out, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Random weights of an architecture by name and JSON config (NULL = published size), by `seed`. */

@@ -50,6 +50,13 @@ struct model_call_shape {
     const struct op_bar_loss *bars; /* a regressor's loss; NULL: none */
 };
 
+/* Where a parameter's numbers lie in a file: number j of row i is number first + i * row + j * column of the tensor; a
+ * vector is one row. */
+struct model_source {
+    const struct ckpt_tensor *tensor; /* NULL: not there */
+    size_t first, row, column;
+};
+
 /* One architecture: its config, its parameters by name, its operations. */
 struct model_architecture {
     const char *name;
@@ -58,6 +65,10 @@ struct model_architecture {
     /* Declares every parameter in order. After an error of configure, *whole is still the caller's. */
     int (*declare)(struct model *m, struct tabft_failure *f);
     void (*record)(const struct model *m, const struct model_call_shape *shape, struct tape *t, struct model_tape *io);
+    /* Finds a parameter that the file does not have by its name under the name and in the layout of older files, or
+     * not. Errors: TABFT_INPUT for a wrong shape. NULL: there are no older files. */
+    int (*older)(const struct model *m, const struct model_parameter *p, const struct ckpt *c, struct model_source *out,
+                 struct tabft_failure *f);
 };
 extern const struct model_architecture model_tabpfn_v2, model_tabpfn_v2_5, model_tabpfn_v2_6;
 

@@ -115,6 +115,8 @@ predict text.tbf text.tbf text-pred.tbf
 [ "$(tabft-prep cat text-pred.tbf | head -n 1 | tr , '\n' | tail -n +3 | sort -u | wc -l)" = 6 ] ||
     bad 'case 10: not six text labels'
 pack grade "$case10/train_12_classes.csv" twelve.tbf
+refuse 3 'is for regression; take a classifier' \
+    tabft-eval predict --model "${small%_cls.*}_reg.model.safetensors" --train twelve.tbf --test twelve.tbf -o r-pred.tbf
 refuse 3 "has 12 labels, the model's head 10" \
     tabft-eval predict --model "$small" --train twelve.tbf --test twelve.tbf -o twelve-pred.tbf
 

@@ -18,6 +18,9 @@ refuses 2 'leaves no room' "$@" --out run --seed 4294967295 --epochs 2
 refuses 3 'train.csv' "$@" --out run --data "$cases/11-uneven-estimator-shards/train.csv"
 refuses 3 'train.tbf' "$@" --out run --model train.tbf
 refuses 3 'none.tbf' "$@" --out run --data none.tbf
+regressor=$(dirname -- "$model")/v2_5_reg.model.safetensors
+refuses 3 'v2_5_reg.model.safetensors: is a regression model; name a classifier' "$@" --out run --model "$regressor"
+refuses 3 'v2_5_reg.model.safetensors: is a regression model; name a classifier' "$@" --out run --model "$regressor" --plan
 printf 'x,t,y\n1,a,0\n2,b,1\n3,a,0\n4,c,1\n5,a,0\n6,b,1\n7,a,0\n8,b,1\n' >text.csv
 pack y text.csv text.tbf
 refuses 3 '1 column holds text, which this version cannot train on: t;' "$@" --out run --data text.tbf

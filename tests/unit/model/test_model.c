@@ -21,11 +21,16 @@ static void *room(size_t n, size_t size)
     return x;
 }
 
-static struct model *draw_model(const char *config, uint64_t seed)
+static struct model *draw_architecture(const char *architecture, const char *config, uint64_t seed)
 {
     struct model *m;
-    MUST(model_init(&m, "tabpfn_v2_6", config, seed, &f));
+    MUST(model_init(&m, architecture, config, seed, &f));
     return m;
+}
+
+static struct model *draw_model(const char *config, uint64_t seed)
+{
+    return draw_architecture("tabpfn_v2_6", config, seed);
 }
 
 /* ---- opening and writing ---- */
@@ -90,21 +95,60 @@ START_TEST(written_models_come_back)
     {
         check_round_trip(unit_data("reference/v2_6_cls.model.safetensors"));
         check_round_trip(unit_data("reference/v2_6_reg.model.safetensors"));
+        check_round_trip(unit_data("reference/v2_reg.model.safetensors"));
+        check_round_trip(unit_data("reference/v2_5_mlp_reg.model.safetensors"));
+    }
+END_TEST
+
+/* As TabPFN's published v2 and v2.5 files are laid out: the same network as with today's names. */
+static void check_base_layout(const char *base, const char *today, const char *architecture, size_t n_tensors)
+{
+    char folder[] = "test_model.XXXXXX", file[64];
+    struct model *a = open_at(unit_data(base)), *b = open_at(unit_data(today));
+    struct ckpt *c;
+    ck_assert_str_eq(model_architecture(a), architecture);
+    ck_assert_uint_eq(model_parameters(a), model_parameters(b));
+    ck_assert_mem_eq(model_values(a), model_values(b), model_parameters(a) * sizeof(float));
+    ck_assert(mkdtemp(folder) != NULL);
+    (void)snprintf(file, sizeof file, "%s/m.safetensors", folder);
+    MUST(model_write(a, model_values(a), file, false, &f));
+    MUST(ckpt_open(&c, file, &f));
+    ck_assert_uint_eq(ckpt_count(c), n_tensors);
+    ckpt_close(c);
+    model_close(b);
+    b = open_at(file);
+    ck_assert_mem_eq(model_values(a), model_values(b), model_parameters(a) * sizeof(float));
+    model_close(a);
+    model_close(b);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+START_TEST(published_layouts_are_read)
+    {
+        check_base_layout("reference/v2_base_cls.model.safetensors", "reference/v2_cls.model.safetensors", "tabpfn_v2",
+                          39);
+        check_base_layout("reference/v2_5_base_reg.model.safetensors", "reference/v2_5_mlp_reg.model.safetensors",
+                          "tabpfn_v2_5", 33);
     }
 END_TEST
 
 /* A copy of a good file with one thing changed must be refused, by name. */
 enum change { DROP, RESHAPE, RENAME, RETYPE, CONFIG, ARCHITECTURE, NO_CONFIG };
-static void check_refusal(enum change change, const char *replacement, const char *message)
+static void check_refusal_of(const char *good, const char *tensor, enum change change, const char *replacement,
+                             const char *message)
 {
     char folder[] = "test_model.XXXXXX", file[64];
     struct ckpt *c;
     struct model *m;
-    MUST(ckpt_open(&c, unit_data("reference/v2_6_cls.model.safetensors"), &f));
-    size_t n = ckpt_count(c), at = n / 2, n_metadata = 2;
+    MUST(ckpt_open(&c, unit_data(good), &f));
+    size_t n = ckpt_count(c), at = n / 2, n_metadata = ckpt_metadata_count(c);
+    for (size_t i = 0; i < n && tensor != NULL; i++)
+        if (strcmp(ckpt_at(c, i)->name, tensor) == 0) at = i;
+    ck_assert(tensor == NULL || strcmp(ckpt_at(c, at)->name, tensor) == 0);
     struct ckpt_tensor *tensors = room(n, sizeof *tensors);
-    const char *metadata[2][2] = {{"architecture_name", ckpt_metadata(c, "architecture_name")},
-                                  {"config", ckpt_metadata(c, "config")}};
+    const char *metadata[2][2] = {{"config", ckpt_metadata(c, "config")},
+                                  {"architecture_name", ckpt_metadata(c, "architecture_name")}};
     for (size_t i = 0; i < n; i++) tensors[i] = *ckpt_at(c, i);
     if (change == DROP) tensors[at] = tensors[--n];
     if (change == RESHAPE)
@@ -116,9 +160,9 @@ static void check_refusal(enum change change, const char *replacement, const cha
                                            .data = tensors[at].data};
     if (change == RENAME) tensors[at].name = replacement;
     if (change == RETYPE) tensors[at].dtype = CKPT_I32;
-    if (change == CONFIG) metadata[1][1] = replacement;
-    if (change == ARCHITECTURE) metadata[0][1] = replacement;
-    if (change == NO_CONFIG) n_metadata = 1;
+    if (change == CONFIG) metadata[0][1] = replacement;
+    if (change == ARCHITECTURE) metadata[1][1] = replacement;
+    if (change == NO_CONFIG) metadata[0][0] = "other";
     ck_assert(mkdtemp(folder) != NULL);
     (void)snprintf(file, sizeof file, "%s/bad.safetensors", folder);
     MUST(ckpt_write(file, false, tensors, n, (const char *const(*)[2])metadata, n_metadata, &f));
@@ -131,6 +175,58 @@ static void check_refusal(enum change change, const char *replacement, const cha
     ck_assert_int_eq(unlink(file), 0);
     ck_assert_int_eq(rmdir(folder), 0);
 }
+
+static void check_refusal(enum change change, const char *replacement, const char *message)
+{
+    check_refusal_of("reference/v2_6_cls.model.safetensors", NULL, change, replacement, message);
+}
+
+static void check_borders_refusal(size_t at, float border, const char *message)
+{
+    char folder[] = "test_model.XXXXXX", file[64];
+    struct ckpt *c, *bad;
+    struct model *m;
+    MUST(ckpt_open(&c, unit_data("reference/v2_reg.model.safetensors"), &f));
+    const size_t n = ckpt_count(c);
+    struct ckpt_tensor *tensors = room(n, sizeof *tensors);
+    float *borders = room(51, sizeof *borders);
+    const char *const metadata[2][2] = {{"architecture_name", ckpt_metadata(c, "architecture_name")},
+                                        {"config", ckpt_metadata(c, "config")}};
+    for (size_t i = 0; i < n; i++) {
+        tensors[i] = *ckpt_at(c, i);
+        if (strcmp(tensors[i].name, "criterion.borders") != 0) continue;
+        ck_assert_uint_eq(tensors[i].count, 51);
+        memcpy(borders, tensors[i].data, 51 * sizeof *borders);
+        borders[at] = border;
+        tensors[i].data = borders;
+    }
+    ck_assert(mkdtemp(folder) != NULL);
+    (void)snprintf(file, sizeof file, "%s/bad.safetensors", folder);
+    MUST(ckpt_write(file, false, tensors, n, metadata, 2, &f));
+    MUST(ckpt_open(&bad, file, &f));
+    MUST_FAIL(model_open(&m, bad, &f), TABFT_INPUT, message);
+    ckpt_close(bad);
+    ckpt_close(c);
+    free(tensors);
+    free(borders);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+START_TEST(wrong_borders_and_layouts_are_refused)
+    {
+        const char *const base = "reference/v2_base_cls.model.safetensors";
+        const char *const qkv = "transformer_encoder.layers.1.self_attn_between_items._w_qkv";
+        const char *const out = "transformer_encoder.layers.1.self_attn_between_items._w_out";
+        check_borders_refusal(20, NAN, "border 20, nan,");
+        check_borders_refusal(50, INFINITY, "border 50, inf,");
+        check_borders_refusal(20, 3, "border 21");
+        check_borders_refusal(1, -9, "border 1, -9,");
+        check_refusal_of(base, qkv, RESHAPE, NULL, "its shape is not what the config says");
+        check_refusal_of(base, out, RESHAPE, NULL, "its shape is not what the config says");
+        check_refusal_of(base, out, DROP, NULL, "out_projection.weight is missing");
+    }
+END_TEST
 
 START_TEST(wrong_files_are_refused)
     {
@@ -206,25 +302,32 @@ static float *gradient_in(const struct model *m, const struct call *c, struct mo
 }
 
 /* Neither the planned size, nor recomputation, nor threads show in a bit; sizes that cross every block's border. */
+static void check_plans(const char *architecture, const char *config)
+{
+    struct model *m = draw_architecture(architecture, config, 3);
+    float *values = model_values_mutable(m);
+    for (size_t i = 0; i < model_parameters(m); i++)
+        values[i] += 0.01f * sinf((float)i); /* no weight left at zero */
+    struct call c = make_call(301, 67, 10);
+    const size_t n = model_parameters(m) + 67 * model_outputs(m) + 1;
+    const struct model_shape exact = c.input.shape, larger = {500, 90, 17};
+    float *first = gradient_in(m, &c, exact, MODEL_RECOMPUTE_NONE, 1);
+    for (int i = 1; i < 8; i++) {
+        float *next = gradient_in(m, &c, i & 1 ? larger : exact,
+                                  i & 2 ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE, i & 4 ? 3 : 1);
+        ck_assert_mem_eq(first, next, n * sizeof *first);
+        free(next);
+    }
+    free(first);
+    free_call(&c);
+    model_close(m);
+}
+
 START_TEST(plans_do_not_show)
     {
-        struct model *m = draw_model(small, 3);
-        float *values = model_values_mutable(m);
-        for (size_t i = 0; i < model_parameters(m); i++)
-            values[i] += 0.01f * sinf((float)i); /* no weight left at zero */
-        struct call c = make_call(301, 67, 10);
-        const size_t n = model_parameters(m) + 67 * model_outputs(m) + 1;
-        const struct model_shape exact = c.input.shape, larger = {500, 90, 17};
-        float *first = gradient_in(m, &c, exact, MODEL_RECOMPUTE_NONE, 1);
-        for (int i = 1; i < 8; i++) {
-            float *next = gradient_in(m, &c, i & 1 ? larger : exact,
-                                      i & 2 ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE, i & 4 ? 3 : 1);
-            ck_assert_mem_eq(first, next, n * sizeof *first);
-            free(next);
-        }
-        free(first);
-        free_call(&c);
-        model_close(m);
+        check_plans("tabpfn_v2_6", small);
+        check_plans("tabpfn_v2_5", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2, \"encoder_type\": \"mlp\"}");
+        check_plans("tabpfn_v2", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2}");
     }
 END_TEST
 
@@ -333,6 +436,60 @@ START_TEST(wrong_calls_are_refused)
     }
 END_TEST
 
-UNIT_MAIN("model/model", published_size_is_the_default, written_models_come_back, wrong_files_are_refused,
+/* A regressor's loss needs borders and numbers, a classifier's classes. */
+START_TEST(wrong_losses_are_refused)
+    {
+        struct model *none = draw_model("{\"emsize\": 32, \"nlayers\": 1, \"nhead\": 2, \"max_num_classes\": 0, "
+                                        "\"num_buckets\": 7}", 3),
+                     *m = open_at(unit_data("reference/v2_6_reg.model.safetensors")),
+                     *classifier = draw_model(small, 3);
+        struct call c = make_call(20, 4, 5);
+        struct model_run *run;
+        float y[4] = {0.5f, NAN, -3, 9}, *gradient = room(model_parameters(m), sizeof *gradient);
+        double loss, again;
+        struct model_regression_target target = {.y_query = y, .temperature = 1, .ce = 1, .scale = 1};
+        ck_assert(model_borders(none) == NULL && model_borders(m) != NULL);
+        MUST_FAIL(model_run_open(&run, none, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f), TABFT_INPUT,
+                  "criterion.borders");
+        MUST(model_run_open(&run, classifier, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f));
+        MUST_FAIL(model_gradient_regression(run, model_values(classifier), &c.input, &target, &loss, gradient, &f),
+                  TABFT_USE, "is a classifier");
+        model_run_close(run);
+        MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f));
+        MUST_FAIL(model_gradient(run, model_values(m), &c.input, &c.target, &loss, gradient, &f), TABFT_USE,
+                  "is a regressor");
+        MUST(model_gradient_regression(run, model_values(m), &c.input, &target, &loss, gradient, &f));
+        target.scale = 0.25;
+        MUST(model_gradient_regression(run, model_values(m), &c.input, &target, &again, gradient, &f));
+        ck_assert_double_eq_tol(again, loss / 4, 1e-12);
+        target.crps = -1;
+        MUST_FAIL(model_gradient_regression(run, model_values(m), &c.input, &target, &loss, gradient, &f), TABFT_USE,
+                  "is -1, not at least 0");
+        target.crps = 0;
+        target.temperature = 0;
+        MUST_FAIL(model_gradient_regression(run, model_values(m), &c.input, &target, &loss, gradient, &f), TABFT_USE,
+                  "temperature");
+        target.temperature = 1;
+        y[2] = INFINITY;
+        MUST_FAIL(model_gradient_regression(run, model_values(m), &c.input, &target, &loss, gradient, &f), TABFT_INPUT,
+                  "query row 2");
+        y[2] = -3;
+        bool *impossible = room(model_outputs(m), sizeof *impossible);
+        memset(impossible, 1, model_outputs(m));
+        target.impossible = impossible;
+        MUST_FAIL(model_gradient_regression(run, model_values(m), &c.input, &target, &loss, gradient, &f), TABFT_INPUT,
+                  "not a finite number");
+        model_run_close(run);
+        free(impossible);
+        free(gradient);
+        free_call(&c);
+        model_close(none);
+        model_close(m);
+        model_close(classifier);
+    }
+END_TEST
+
+UNIT_MAIN("model/model", published_size_is_the_default, written_models_come_back, published_layouts_are_read,
+          wrong_files_are_refused, wrong_borders_and_layouts_are_refused, wrong_losses_are_refused,
           plans_do_not_show, constant_columns_do_not_count, memory_grows_with_rows, published_size_fits,
           wrong_calls_are_refused)
