@@ -349,6 +349,24 @@ START_TEST(signals_remove_temporary_files)
 }
 END_TEST
 
+/* Whatever opens something next, a library say, must not get the number of a closed standard descriptor. */
+START_TEST(closed_standard_descriptors_are_taken)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        for (int fd = 0; fd <= 2; fd++) close(fd);
+        file_signals_install();
+        if (open("/dev/null", O_RDWR) <= 2) _exit(1);
+        _exit(read(0, &byte, 1) == -1 && write(1, "x", 1) == -1 && write(2, "x", 1) == -1 ? 0 : 2);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+}
+END_TEST
+
 START_TEST(many_writers_at_once)
 {
     struct tabft_failure f = {0};
@@ -395,4 +413,5 @@ END_TEST
 UNIT_MAIN("file", writes_whole_files, rewrites_what_was_put, abandoned_leaves_nothing, existing_targets_are_refused,
           only_regular_files_are_targets, modes_follow_the_umask, file_size_limit_is_a_failure, reads_at_positions,
           only_regular_files_are_read_at_positions, streams_hide_short_reads, streams_see_a_changed_file,
-          signals_remove_temporary_files, many_writers_at_once, scratch_has_no_name)
+          signals_remove_temporary_files, many_writers_at_once,
+          closed_standard_descriptors_are_taken, scratch_has_no_name)
