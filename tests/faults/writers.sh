@@ -3,7 +3,7 @@
 # writers: the programs under test. Each writes one file; all go through lib/file.
 # writers is used by what sources this.
 # shellcheck disable=SC2034
-writers='sample pack merge init'
+writers='sample pack merge init predict'
 sample=${top_builddir:?}/tests/faults/tbf_sample
 work=$(mktemp -d) && work=$(cd -- "$work" && pwd -P)
 trap 'rm -rf -- "$work"' EXIT
@@ -14,6 +14,9 @@ cd -- "$work" || exit 1
 printf 'a,b,y\n1,2.5,u\n3,,v\n2,1e-3,u\n' >table.csv
 echo '{"emsize": 32, "nlayers": 1, "nhead": 2, "features_per_group": 3, "num_thinking_rows": 4, "max_num_classes": 10}' >config.json
 
+head -n 31 "${top_srcdir:?}/share/examples/parity_train.csv" >train.csv
+tabft-prep pack --quiet --target y -o train.tbf train.csv || exit 1
+model=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors
 part=0
 while [ "$part" -lt 2 ]; do
     tabft-prep pack --quiet --target y --task classification --part "$part/2" -o "part$part.tbf" table.csv || exit 1
@@ -46,6 +49,7 @@ write_by() {
     pack) "$@" tabft-prep pack --quiet --threads 1 --target y -o "$out" table.csv ;;
     merge) "$@" tabft-prep merge --quiet --threads 1 -o "$out" part0.tbf part1.tbf ;;
     init) "$@" tabft-model init --arch tabpfn_v2_6 --config config.json --seed 1 "$out" ;;
+    predict) "$@" tabft-eval predict --threads 1 --estimators 1 --model "$model" --train train.tbf --test train.tbf -o "$out" ;;
     esac
 }
 
@@ -59,7 +63,7 @@ status_of() {
 whole() {
     case $1 in
     sample) "$sample" verify "$2" ;;
-    pack | merge) tabft-prep verify "$2" >/dev/null ;;
+    pack | merge | predict) tabft-prep verify "$2" >/dev/null ;;
     init) tabft-model verify "$2" >/dev/null ;;
     esac
 }
