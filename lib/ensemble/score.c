@@ -67,15 +67,16 @@ static int by_score(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Mann and Whitney: how often a positive row has the larger score. Ranks are halves of integers, so the sum is exact. */
+/* Mann and Whitney: how often a positive row has the larger score. Ranks are halves of integers, so the sum is exact.
+ */
 static int area_of_class(struct scored *row, size_t n, size_t class, double *out, struct tabft_failure *f)
 {
     size_t positives = 0;
     double ranks = 0;
     for (size_t i = 0; i < n; i++) positives += row[i].positive;
     if (positives == 0 || positives == n)
-        return tabft_fail(f, TABFT_NOT_HELD, "ROC AUC: class %zu has %s of the %zu rows, so the area is undefined", class,
-                          positives == 0 ? "none" : "all", n);
+        return tabft_fail(f, TABFT_NOT_HELD, "ROC AUC: class %zu has %s of the %zu rows, so the area is undefined",
+                          class, positives == 0 ? "none" : "all", n);
     qsort(row, n, sizeof *row, by_score);
     for (size_t i = 0, end; i < n; i = end) {
         size_t tied = 0;

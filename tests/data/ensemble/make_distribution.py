@@ -1,8 +1,8 @@
 """Records how TabPFN turns logits of target buckets into predictions, for tests/unit/ensemble/test_regression.c.
 
-Needs `pip install tabpfn==9.2.0`. Writes distribution.safetensors: y [N] skewed targets; for each grid g: g<g>.borders,
-g<g>.logits [E,Q,B] (estimators 0, 2 see y as it is, 1, 3 through safepower), g<g>.own_borders and g<g>.mask of those with
-safepower, g<g>.probability [Q,B], g<g>.mean [Q], g<g>.quantiles [9,Q] in units of y.
+Needs `pip install tabpfn==9.2.0`. Writes distribution.safetensors: y [N] skewed targets; for each grid: <grid>.borders,
+<grid>.logits [E,Q,B] (estimators 0, 2 see y as it is, 1, 3 through safepower), <grid>.own_borders and <grid>.mask of
+those with safepower, <grid>.probability [Q,B], <grid>.mean [Q], <grid>.quantiles [9,Q] in units of y.
 """
 import os
 
@@ -44,6 +44,7 @@ for name, borders in grids.items():
     bars = FullSupportBarDistribution(torch.tensor(borders))
     out[f"{name}.borders"], out[f"{name}.logits"], out[f"{name}.probability"] = borders, logits, probability.numpy()
     out[f"{name}.mean"] = bars.mean(probability.log()).numpy() * std + mean
-    out[f"{name}.quantiles"] = np.stack([bars.icdf(probability.log(), q / 10).numpy() * std + mean for q in range(1, 10)])
+    deciles = [bars.icdf(probability.log(), q / 10).numpy() for q in range(1, 10)]
+    out[f"{name}.quantiles"] = np.stack(deciles) * std + mean
     print(name, len(borders), out[f"{name}.mask"].sum())
 save_file({k: np.ascontiguousarray(v) for k, v in out.items()}, "distribution.safetensors")

@@ -2,10 +2,10 @@
 
 Needs `pip install tabpfn==9.2.0` and a small v2.6 classifier checkpoint:
     make_variants.py CLASSIFIER.ckpt
-Writes variants.safetensors: raw.X [R,C], raw.y [R]; the first `context` rows are the context. text.X_context and _whole: a
-table with texts, as ranks among those of the context or of all rows, and where a gap would stand among them. For each variant i
-the metadata holds variant<i> (phase, table, estimators, seed, inference_config) and the file v<i>.e<j>.x [rows,columns],
-.y [context].
+Writes variants.safetensors: raw.X [R,C], raw.y [R]; the first `context` rows are the context. text.X_context and
+text.X_whole: a table with texts, as ranks among those of the context or of all rows; text.missing_rank: where a gap would
+stand among them. For each variant i the metadata holds variant<i> (phase, table, estimators, seed, inference_config) and
+the file v<i>.e<j>.x [rows,columns], .y [context].
 """
 import json
 import os
