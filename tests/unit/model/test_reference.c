@@ -84,7 +84,7 @@ static void check_logits(const struct ckpt *c, const char *name, const float *lo
     double worst = 0;
     ck_assert_msg(t != NULL, "no %s", name);
     for (size_t i = 0; i < t->count; i++) worst = fmax(worst, fabs(logits[i] - ckpt_value(t, i)));
-    ck_assert_msg(worst <= 5e-6, "%s differ by %.2e", name, worst);
+    ck_assert_msg(worst <= 2e-6, "%s differ by %.2e", name, worst);
 }
 
 static void check_gradients(const struct recorded *r, const struct model *m, const float *gradient)
@@ -106,7 +106,7 @@ static void check_gradients(const struct recorded *r, const struct model *m, con
             }
         }
     }
-    ck_assert_msg(worst <= 2e-5 * largest, "gradient of %s differs by %.2e of the largest, %.2e", where,
+    ck_assert_msg(worst <= 1e-5 * largest, "gradient of %s differs by %.2e of the largest, %.2e", where,
                   worst / largest, largest);
 }
 
@@ -146,7 +146,7 @@ static void check_network(const char *model, const char *vectors)
             MUST(model_forward(run, model_values(m), &r.input, logits, &f));
             const double loss = gradient(run, m, &r, slopes);
             check_logits(r.c, "logits", logits);
-            ck_assert_msg(fabs(loss - right) <= 2e-6, "loss %.9f instead of %.9f", loss, right);
+            ck_assert_msg(fabs(loss - right) <= 1e-6, "loss %.9f instead of %.9f", loss, right);
             check_gradients(&r, m, slopes);
             if (first_slopes == NULL) {
                 first_slopes = as_copied(slopes, n * sizeof *slopes);
@@ -286,7 +286,7 @@ static void check_first_step(const char *task, bool classifies)
     for (size_t i = 0; i < n; i++) squares += (double)sum[i] * sum[i];
     const double right = ckpt_value(ckpt_find(c, "step0.loss"), 0),
                  norm = ckpt_value(ckpt_find(c, "step0.grad_norm"), 0);
-    ck_assert_msg(fabs(total - right) <= 2e-6, "loss %.9f instead of %.9f", total, right);
+    ck_assert_msg(fabs(total - right) <= 1e-6, "loss %.9f instead of %.9f", total, right);
     ck_assert_msg(fabs(sqrt(squares) - norm) <= 1e-5 * norm, "gradient of length %.9f instead of %.9f", sqrt(squares),
                   norm);
     free(gradient);

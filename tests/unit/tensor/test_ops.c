@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "ckpt/ckpt.h"
 #include "tensor/cpu/cpu.h"
 #include "unit.h"
 
@@ -621,6 +622,57 @@ START_TEST(bar_loss_is_right)
     }
 END_TEST
 
+/* Each term as TabPFN 9.2.0 computes it in float64, with its gradient; logits divided by 0.9. In crls it keeps
+ * probabilities from 0 and 1 by the precision of its dtype, we by that of float32, in which it computes in use. */
+START_TEST(bar_loss_is_tabpfns)
+    {
+        static const char *const terms[] = {"ce", "crps", "crls", "mse", "mae"};
+        const float impossible[BARS] = {0};
+        struct ckpt *c;
+        struct tensor_backend b;
+        MUST(ckpt_open(&c, unit_data("reference/bar_losses.vectors.safetensors"), &f));
+        MUST(cpu_backend_open(&b, NULL, &f));
+        const struct ckpt_tensor *z = ckpt_find(c, "logits"), *target = ckpt_find(c, "targets"),
+                                 *border = ckpt_find(c, "borders");
+        ck_assert(z->dtype == CKPT_F32 && target->dtype == CKPT_F32 && border->count == BARS + 1);
+        float *d = zeros(z->count, sizeof *d);
+        for (int term = 0; term < 5; term++) {
+            char name[2][32];
+            struct op op = {.kind = OP_BAR_LOSS,
+                            .bar_loss = {.rows = target->count,
+                                         .width = BARS,
+                                         .scale = 1,
+                                         .temperature = 0.9,
+                                         .ce = term == 0,
+                                         .crps = term == 1,
+                                         .crls = term == 2,
+                                         .mse = term == 3,
+                                         .mae = term == 4,
+                                         .mse_most = 4,
+                                         .mae_most = 1.5}};
+            const struct tensor_kernels *k = &b.kernels[OP_BAR_LOSS];
+            double loss;
+            struct op_call call = {
+                .op = &op, .in = {z->data, target->data, border->data, impossible}, .out = {&loss}, .d_in = {d}};
+            call.scratch = zeros(k->forward_scratch(b.state, &op) + k->backward_scratch(b.state, &op), 1);
+            k->forward(b.state, &call);
+            k->backward(b.state, &call);
+            (void)snprintf(name[0], sizeof name[0], "%s.loss", terms[term]);
+            (void)snprintf(name[1], sizeof name[1], "%s.gradient", terms[term]);
+            ck_assert_double_eq_tol(loss, ckpt_value(ckpt_find(c, name[0]), 0), term == 2 ? 1e-6 : 1e-12);
+            for (size_t i = 0; i < z->count; i++) {
+                const double right = ckpt_value(ckpt_find(c, name[1]), i);
+                ck_assert_msg(fabs(d[i] - right) <= 2e-8, "%s of logit %zu: %.9g instead of %.9g", name[1], i,
+                              (double)d[i], right);
+            }
+            free(call.scratch);
+        }
+        free(d);
+        b.close(b.state);
+        ckpt_close(c);
+    }
+END_TEST
+
 /* A row has the same bits alone and among others, wherever it stands. */
 START_TEST(rows_do_not_see_their_block)
     {
@@ -663,4 +715,4 @@ END_TEST
 
 UNIT_MAIN("tensor/ops", linear_is_right, attention_is_right, attention_over_many_blocks_is_right,
           norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, cross_entropy_is_right,
-          bar_loss_is_right, rows_do_not_see_their_block, instruction_sets_are_named)
+          bar_loss_is_right, bar_loss_is_tabpfns, rows_do_not_see_their_block, instruction_sets_are_named)
