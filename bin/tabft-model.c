@@ -1,4 +1,5 @@
-/* tabft-model: what is in a checkpoint, whether it is whole, what differs between two, and new random ones. */
+/* tabft-model: what is in a checkpoint, whether it is whole, what differs between two; PyTorch's made into safetensors,
+ * and new random ones. */
 #include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include "base/memory.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/compare.h"
+#include "ckpt/torch.h"
 #include "eval/describe.h"
 #include "eval/json_value.h"
 #include "file/file.h"
@@ -19,6 +21,7 @@ static const char help[] =
     "Usage: tabft-model info [--json] MODEL\n"
     "       tabft-model verify [--json] MODEL\n"
     "       tabft-model diff [--json] A B\n"
+    "       tabft-model convert [--force] IN OUT\n"
     "       tabft-model init --arch NAME [--config FILE] [--seed N] [--force] OUT\n"
     "Look into, check, compare and make weights of tabular foundation models.\n"
     "\n"
@@ -26,6 +29,8 @@ static const char help[] =
     "  verify   read every byte; check names, shapes, finite values, and the SHA-256\n"
     "           recorded beside the file (MODEL.sha256, or run.json of a run)\n"
     "  diff     what differs, tensor by tensor; exit 0 the same bits, 1 not\n"
+    "  convert  write a PyTorch checkpoint (.ckpt) or a safetensors file as\n"
+    "           safetensors; nothing in it is run\n"
     "  init     random weights\n"
     "\n"
     "      --json         JSON on stdout instead of text\n"
@@ -178,6 +183,35 @@ fail:
     return error;
 }
 
+/* Python chooses its reader by the end of a name, so a safetensors file must not be called .ckpt. */
+static int check_out_name(const char *out, struct tabft_failure *f)
+{
+    static const char *const ends[] = {".ckpt", ".pth", ".pt"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t size = strlen(out), end = strlen(ends[i]);
+        if (size >= end && strcmp(out + size - end, ends[i]) == 0)
+            return tabft_fail(f, TABFT_USE, "%s: convert writes safetensors; give a name that ends in .safetensors",
+                              out);
+    }
+    return 0;
+}
+
+static int run_convert(int argc, char **argv, struct tabft_failure *f)
+{
+    static const struct option options[] = {{"force", no_argument, NULL, 'f'}, {0}};
+    int error = 0, found;
+    bool force = false;
+    while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (found != 'f') return tool_bad_option(argv, found, f);
+        force = true;
+    }
+    if (argc - optind != 2) FAIL(f, TABFT_USE, "convert: needs a file to read and one to write; see --help");
+    TRY(check_out_name(argv[optind + 1], f));
+    TRY(ckpt_convert(argv[optind], argv[optind + 1], force, f));
+fail:
+    return error;
+}
+
 /* ---- init ---- */
 
 /* The text of a file or of stdin, ending in NUL. The caller frees it. */
@@ -240,7 +274,8 @@ fail:
 int main(int argc, char **argv)
 {
     static const struct tool_verb verbs[] = {
-        {"info", run_info}, {"verify", run_verify}, {"diff", run_diff}, {"init", run_init}, {0}};
+        {"info", run_info}, {"verify", run_verify}, {"diff", run_diff}, {"convert", run_convert},
+        {"init", run_init}, {0}};
     static const struct tool tool = {.name = "tabft-model", .help = help, .verbs = verbs};
     return tool_main(&tool, argc, argv);
 }

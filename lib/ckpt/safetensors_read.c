@@ -1,6 +1,7 @@
 /* Loading a safetensors file: 8 bytes of header size, the header, the data. */
 #define TABFT_IN_CKPT
 #include "ckpt/safetensors_internal.h"
+#include "ckpt/torch.h"
 
 #include <assert.h>
 #include <nettle/sha2.h>
@@ -34,6 +35,9 @@ static int read_header(struct ckpt *c, const struct file_reader *r, struct sha25
              "%s: cut short: %llu bytes found, at least %d needed; not a safetensors file, copy it again", c->path,
              found, PREFIX + 2);
     TRY(file_reader_get(r, 0, &header_size, PREFIX, f));
+    if (torch_begins(&header_size, PREFIX))
+        FAIL(f, TABFT_INPUT, "%s: a PyTorch checkpoint; first: tabft-model convert %s OUT.safetensors", c->path,
+             c->path);
     if (header_size > CKPT_HEADER_MAX)
         FAIL(f, TABFT_INPUT,
              "%s: its first 8 bytes announce a header of %llu bytes, more than %d; not a safetensors file", c->path,

@@ -7,32 +7,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "ckpt/text_internal.h"
 #include "file/file.h"
-
-/* A text that grows. */
-struct text {
-    char *bytes;
-    size_t size, room;
-};
-
-static int text_put(struct text *t, const char *bytes, size_t size, struct tabft_failure *f)
-{
-    int error = 0;
-    if (t->room - t->size < size) {
-        size_t room = 2 * (t->size + size) + 256;
-        TRY(memory_grow(&t->bytes, room, 1, "header of a safetensors file", f));
-        t->room = room;
-    }
-    if (size > 0) memcpy(t->bytes + t->size, bytes, size);
-    t->size += size;
-fail:
-    return error;
-}
-
-static int text_put_text(struct text *t, const char *text, struct tabft_failure *f)
-{
-    return text_put(t, text, strlen(text), f);
-}
 
 /* A JSON string with the shortest escapes, everything beyond ASCII as it is: the library's own choice. */
 static int text_put_json(struct text *t, const char *string, struct tabft_failure *f)
@@ -40,7 +16,7 @@ static int text_put_json(struct text *t, const char *string, struct tabft_failur
     int error = 0;
     const unsigned char *at = (const unsigned char *)string;
     size_t left = strlen(string);
-    TRY(text_put_text(t, "\"", f));
+    TRY(text_put_string(t, "\"", f));
     while (left > 0) {
         static const char named[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
         char escape[8];
@@ -49,15 +25,15 @@ static int text_put_json(struct text *t, const char *string, struct tabft_failur
         const char *known = strchr(named, *at);
         if (known != NULL) {
             (void)snprintf(escape, sizeof escape, "\\%c", letters[known - named]);
-            TRY(text_put_text(t, escape, f));
+            TRY(text_put_string(t, escape, f));
         } else if (*at < 0x20) {
             (void)snprintf(escape, sizeof escape, "\\u%04x", *at);
-            TRY(text_put_text(t, escape, f));
+            TRY(text_put_string(t, escape, f));
         } else TRY(text_put(t, (const char *)at, length, f));
         at += length;
         left -= length;
     }
-    TRY(text_put_text(t, "\"", f));
+    TRY(text_put_string(t, "\"", f));
 fail:
     return error;
 }
@@ -111,14 +87,14 @@ static int put_entry(struct text *t, const struct ckpt_tensor *tensor, uint64_t 
     char part[96];
     TRY(text_put_json(t, tensor->name, f));
     (void)snprintf(part, sizeof part, ":{\"dtype\":\"%s\",\"shape\":[", ckpt_dtype_name(tensor->dtype));
-    TRY(text_put_text(t, part, f));
+    TRY(text_put_string(t, part, f));
     for (int i = 0; i < tensor->rank; i++) {
         (void)snprintf(part, sizeof part, "%s%llu", i > 0 ? "," : "", (unsigned long long)tensor->shape[i]);
-        TRY(text_put_text(t, part, f));
+        TRY(text_put_string(t, part, f));
     }
     (void)snprintf(part, sizeof part, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
                    (unsigned long long)end);
-    TRY(text_put_text(t, part, f));
+    TRY(text_put_string(t, part, f));
 fail:
     return error;
 }
@@ -126,17 +102,17 @@ fail:
 static int put_metadata(struct text *t, const char *const (*metadata)[2], size_t n, struct tabft_failure *f)
 {
     int error = 0;
-    TRY(text_put_text(t, "\"__metadata__\":{", f));
+    TRY(text_put_string(t, "\"__metadata__\":{", f));
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < i; k++)
             if (strcmp(metadata[k][0], metadata[i][0]) == 0)
                 FAIL(f, TABFT_INPUT, "safetensors: metadata \"%.100s\" is there twice", metadata[i][0]);
-        if (i > 0) TRY(text_put_text(t, ",", f));
+        if (i > 0) TRY(text_put_string(t, ",", f));
         TRY(text_put_json(t, metadata[i][0], f));
-        TRY(text_put_text(t, ":", f));
+        TRY(text_put_string(t, ":", f));
         TRY(text_put_json(t, metadata[i][1], f));
     }
-    TRY(text_put_text(t, "}", f));
+    TRY(text_put_string(t, "}", f));
 fail:
     return error;
 }
@@ -150,18 +126,18 @@ int ckpt_write(const char *path, bool force, const struct ckpt_tensor *tensors, 
     struct file_writer *w = NULL;
     uint64_t data_size = 0, header_size;
     TRY(sort_tensors(tensors, n_tensors, &sorted, f));
-    TRY(text_put_text(&header, "{", f));
+    TRY(text_put_string(&header, "{", f));
     if (n_metadata > 0) TRY(put_metadata(&header, metadata, n_metadata, f));
     for (size_t i = 0; i < n_tensors; i++) {
         uint64_t bytes, begin = data_size;
         if (__builtin_mul_overflow(sorted[i]->count, (uint64_t)ckpt_dtype_size(sorted[i]->dtype), &bytes) ||
             __builtin_add_overflow(data_size, bytes, &data_size))
             FAIL(f, TABFT_INPUT, "safetensors: data of more than 2^64 bytes");
-        if (i > 0 || n_metadata > 0) TRY(text_put_text(&header, ",", f));
+        if (i > 0 || n_metadata > 0) TRY(text_put_string(&header, ",", f));
         TRY(put_entry(&header, sorted[i], begin, data_size, f));
     }
-    TRY(text_put_text(&header, "}", f));
-    while (header.size % 8 != 0) TRY(text_put_text(&header, " ", f));
+    TRY(text_put_string(&header, "}", f));
+    while (header.size % 8 != 0) TRY(text_put_string(&header, " ", f));
     if (header.size > CKPT_HEADER_MAX)
         FAIL(f, TABFT_INPUT, "safetensors: a header of %zu bytes, more than %d", header.size, CKPT_HEADER_MAX);
     header_size = header.size;
