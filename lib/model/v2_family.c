@@ -281,13 +281,16 @@ static int embed(const struct model *m, const struct model_call_shape *s, struct
 void v2_family_record(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
 {
     const struct model_config *c = &m->config;
-    const struct tokens n = {c->thinking_rows + s->n_context + s->n_query, c->thinking_rows + s->n_context,
-                             s->n_groups + 1};
+    struct tokens n = {c->thinking_rows + s->n_context + s->n_query, c->thinking_rows + s->n_context, s->n_groups + 1};
     int x = embed(m, s, t, io);
     for (size_t b = 0; b < c->layers; b++) {
         tape_segment(t);
         x = between_features(m, t, b, &n, x);
         tape_cheap(t, x);
+        if (b + 1 == c->layers) { /* columns no longer meet, and the answer is in the last one */
+            x = tape_select(t, x, n.columns - 1, n.columns, n.rows);
+            n.columns = 1;
+        }
         x = between_cells(m, t, b, &n, x);
         tape_cheap(t, x);
         x = each_alone(m, t, b, &n, x);

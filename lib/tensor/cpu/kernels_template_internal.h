@@ -80,6 +80,16 @@ INLINE void tile_of(size_t rows, const bool unit_step, const struct product *p, 
     }
 }
 
+/* Asks for the next tile's rows of a (contiguous ones: those of a large tensor), a share with each panel. */
+INLINE void fetch_ahead(const struct product *p, size_t i, size_t j)
+{
+    enum { LINE = 16 };
+    if (p->a_row != p->k || i + TILE_ROWS >= p->m) return;
+    const size_t rows = smaller(TILE_ROWS, p->m - i - TILE_ROWS), share = (rows * p->k * TILE_COLUMNS + p->n - 1) / p->n;
+    const float *from = p->a + (i + TILE_ROWS) * p->k + j * rows * p->k / p->n;
+    for (size_t l = 0; l < share; l += LINE) __builtin_prefetch(from + l);
+}
+
 INLINE void product_of(const bool unit_step, const struct product *p)
 {
     for (size_t i = 0; i < p->m; i += TILE_ROWS) {
@@ -87,6 +97,7 @@ INLINE void product_of(const bool unit_step, const struct product *p)
         const float *a = p->a + i * p->a_row;
         for (size_t j = 0; j < p->n; j += TILE_COLUMNS) {
             const float *init = p->init == NULL ? NULL : p->init + i * p->init_row + j;
+            if (unit_step) fetch_ahead(p, i, j);
             tile_of(rows, unit_step, p, a, p->b + j * p->k, p->c + i * p->c_row + j, init,
                     smaller(TILE_COLUMNS, p->n - j));
         }
