@@ -1,5 +1,5 @@
-/* tabft-train: fine-tunes a model on a packed table, on one rank or many. Options in, one call into lib/train, exit status
- * out. The ranks' launcher and engine are lib/comm's. */
+/* tabft-train: fine-tunes a model on a packed table, on one rank or many. Options in, one call into lib/train, exit
+ * status out. The ranks' launcher and engine are lib/comm's. */
 #include <getopt.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ enum { OPTION_HELP = 1000, OPTION_VERSION, QUIET_SECONDS = 60 };
 struct screen {
     bool terminal; /* stderr is one: progress lines are drawn over each other */
     bool drawn;
-    time_t last;   /* without a terminal a progress line goes out now and then */
+    time_t last; /* without a terminal a progress line goes out now and then */
 };
 
 static void clear_line(struct screen *s)
@@ -175,7 +175,8 @@ int main(int argc, char **argv)
     struct train_options o;
     enum action action;
     file_signals_install();
-    /* Large blocks go back to the system when they are freed: what a step frees a validation can have, and the plan holds. */
+    /* Large blocks go back to the system when they are freed: what a step frees a validation can have, and the plan
+     * holds. */
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
     int error = read_options(argc, argv, &o, &action, &f);
     if (error == 0 && action == ACT_HELP) put_help();

@@ -25,7 +25,8 @@ static int refuse(const struct file_log *l, const char *name, const char *path, 
     if (fstatat(l->folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0)
         return errno == ENOENT ? 0 : file_fail(f, path, "cannot look it up", errno, false);
     if (!S_ISREG(status.st_mode))
-        return tabft_fail(f, TABFT_USE, "%s: is %s, not a regular file; choose another folder", path, file_kind(status.st_mode));
+        return tabft_fail(f, TABFT_USE, "%s: is %s, not a regular file; choose another folder", path,
+                          file_kind(status.st_mode));
     if (l->force) return 0;
     return tabft_fail(f, TABFT_USE, "%s: exists already; choose another folder or use --force", path);
 }
@@ -70,8 +71,10 @@ int file_log_open(struct file_log **out, const char *path, bool force, struct ta
         error = file_fail(f, l->partial_path, "cannot remove the rest of an earlier run", errno, false);
         goto fail;
     }
-    l->fd = file_descriptor_above_stdio(openat(l->folder, l->partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_APPEND, 0666));
-    if (l->fd < 0 && errno == EEXIST) FAIL(f, TABFT_USE, "%s: another run has just started it; choose another folder", l->partial_path);
+    l->fd = file_descriptor_above_stdio(
+        openat(l->folder, l->partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_APPEND, 0666));
+    if (l->fd < 0 && errno == EEXIST)
+        FAIL(f, TABFT_USE, "%s: another run has just started it; choose another folder", l->partial_path);
     if (l->fd < 0) {
         error = file_fail(f, l->partial_path, "cannot create", errno, false);
         goto fail;

@@ -17,7 +17,10 @@ struct chunks {
 
 /* ---- how many chunks, how large ---- */
 
-static size_t largest_chunk(const struct chunks_rules *r) { return r->chunk_rows < r->n_rows ? r->chunk_rows : r->n_rows; }
+static size_t largest_chunk(const struct chunks_rules *r)
+{
+    return r->chunk_rows < r->n_rows ? r->chunk_rows : r->n_rows;
+}
 
 static size_t count_chunks(const struct chunks_rules *r)
 {
@@ -36,9 +39,11 @@ static int check(const struct chunks_rules *r, struct tabft_failure *f)
     if (r->n_rows == 0 || r->chunk_rows == 0) return tabft_fail(f, TABFT_INPUT, "chunks: no rows to train on");
     size_t rows = largest_chunk(r);
     if (query_rows(r, rows) >= rows)
-        return tabft_fail(f, TABFT_INPUT,
-                          "chunks: a chunk of %zu rows leaves no context beside %zu query rows; raise --chunk-rows or lower "
-                          "--query-fraction", rows, query_rows(r, rows));
+        return tabft_fail(
+            f, TABFT_INPUT,
+            "chunks: a chunk of %zu rows leaves no context beside %zu query rows; raise --chunk-rows or lower "
+            "--query-fraction",
+            rows, query_rows(r, rows));
     return 0;
 }
 
@@ -57,8 +62,8 @@ fail:
 
 /* ---- cutting ---- */
 
-/* Stratified k-fold: fold[i] of shuffled row i. Labels are numbered by first appearance; row i, i + k, ... of the sorted
- * numbers say how many rows of each label a fold gets, and each label's list of fold numbers is shuffled. */
+/* Stratified k-fold: fold[i] of shuffled row i. Labels are numbered by first appearance; row i, i + k, ... of the
+ * sorted numbers say how many rows of each label a fold gets, and each label's list of fold numbers is shuffled. */
 static int fold_rows(const struct chunks_rules *r, const size_t *shuffled, size_t n_folds, uint32_t seed, size_t *fold,
                      struct tabft_failure *f)
 {
@@ -137,7 +142,8 @@ fail:
     return error;
 }
 
-/* Cuts a chunk's rows (in c->row, n_context of them) into context and query. The generator starts anew for each chunk. */
+/* Cuts a chunk's rows (in c->row, n_context of them) into context and query. The generator starts anew for each chunk.
+ */
 static int cut_query(struct chunk *chunk, const struct chunks_rules *r, uint32_t seed, struct tabft_failure *f)
 {
     int error = 0;
@@ -147,8 +153,9 @@ static int cut_query(struct chunk *chunk, const struct chunks_rules *r, uint32_t
     struct split split = {0};
     const char *reason;
     if (n_query >= rows)
-        FAIL(f, TABFT_INPUT, "chunks: chunk %zu has %zu rows, too few for %zu query rows and a context; raise --chunk-rows",
-             chunk->id, rows, n_query);
+        FAIL(f, TABFT_INPUT,
+             "chunks: chunk %zu has %zu rows, too few for %zu query rows and a context; raise --chunk-rows", chunk->id,
+             rows, n_query);
     TRY(memory_new(&copy, rows, sizeof *copy, "chunking", f));
     memcpy(copy, own, rows * sizeof *copy);
     if (r->label != NULL) {
@@ -185,8 +192,8 @@ int chunks_open(struct chunks **out, const struct chunks_rules *r, uint32_t epoc
     for (size_t i = 0; i < c->n; i++) TRY(cut_query(&c->chunk[i], r, seed, f));
     struct random_mt g;
     random_mt_seed(&g, seed);
-    /* Each iterator over torch's loader draws 64 bits for its workers' seed. TabPFN's progress bar (tqdm.auto) makes one that it
-     * never uses before the one that is. */
+    /* Each iterator over torch's loader draws 64 bits for its workers' seed. TabPFN's progress bar (tqdm.auto) makes
+     * one that it never uses before the one that is. */
     for (int i = 0; i < 2; i++) (void)random_mt_u64(&g);
     random_mt_torch_permutation(&g, c->n, c->order);
     *out = c;

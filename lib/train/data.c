@@ -15,8 +15,10 @@ static int check_task(const struct table *t, struct tabft_failure *f)
 {
     if (t->task == TABLE_CLASSIFICATION) return 0;
     if (t->task == TABLE_REGRESSION)
-        return tabft_fail(f, TABFT_INPUT, "%s: its target is for regression; this version trains classifiers only (pack with "
-                          "--task classification if the target holds classes)", t->path);
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: its target is for regression; this version trains classifiers only (pack with "
+                          "--task classification if the target holds classes)",
+                          t->path);
     return tabft_fail(f, TABFT_INPUT, "%s: has no target; pack it with --target COLUMN", t->path);
 }
 
@@ -35,13 +37,16 @@ static int check_records(const struct table *t, const struct train_options *o, s
     size_t least = least_records(o, n_classes);
     const char *split = least > 2 * (n_classes > 2 ? n_classes : 2) ? " with a validation split" : "";
     if (t->n_rows == 0)
-        return tabft_fail(f, TABFT_INPUT, "%s: has 0 records; training needs at least %zu%s and 2 classes", t->path, least, split);
+        return tabft_fail(f, TABFT_INPUT, "%s: has 0 records; training needs at least %zu%s and 2 classes", t->path,
+                          least, split);
     if (n_classes < 2)
-        return tabft_fail(f, TABFT_INPUT, "%s: has %zu record%s and only one class (\"%s\"); training needs at least %zu records%s "
-                          "and 2 classes", t->path, t->n_rows, t->n_rows == 1 ? "" : "s", only, least, split);
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: has %zu record%s and only one class (\"%s\"); training needs at least %zu records%s "
+                          "and 2 classes",
+                          t->path, t->n_rows, t->n_rows == 1 ? "" : "s", only, least, split);
     if (t->n_rows < least)
-        return tabft_fail(f, TABFT_INPUT, "%s: has %zu records of %zu classes; training needs at least %zu%s", t->path, t->n_rows,
-                          n_classes, least, split);
+        return tabft_fail(f, TABFT_INPUT, "%s: has %zu records of %zu classes; training needs at least %zu%s", t->path,
+                          t->n_rows, n_classes, least, split);
     return 0;
 }
 
@@ -57,8 +62,10 @@ static int check_text(const struct train_data *d, struct tabft_failure *f)
         n++;
     }
     if (n == 0) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: %zu column%s text, which this version cannot train on: %s%s; leave them out or write "
-                      "them as numbers", d->table->path, n, n == 1 ? " holds" : "s hold", names, n > 5 ? ", ..." : "");
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s: %zu column%s text, which this version cannot train on: %s%s; leave them out or write "
+                      "them as numbers",
+                      d->table->path, n, n == 1 ? " holds" : "s hold", names, n > 5 ? ", ..." : "");
 }
 
 static int check_finite(const struct table *t, size_t column, struct tabft_failure *f)
@@ -66,8 +73,10 @@ static int check_finite(const struct table *t, size_t column, struct tabft_failu
     const struct table_column *c = &t->column[column];
     for (size_t i = 0; i < t->n_rows; i++)
         if (isinf(c->value[i]))
-            return tabft_fail(f, TABFT_INPUT, "%s: column \"%s\" is infinite in record %zu; networks take finite numbers or gaps: "
-                              "mark such cells as missing", t->path, c->name, i + 1);
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s: column \"%s\" is infinite in record %zu; networks take finite numbers or gaps: "
+                              "mark such cells as missing",
+                              t->path, c->name, i + 1);
     return 0;
 }
 
@@ -76,8 +85,9 @@ static int check_target(const struct table *t, struct tabft_failure *f)
     if (t->target.n_missing == 0) return 0;
     size_t first = 0;
     while (first + 1 < t->n_rows && !isnan(t->target.value[first])) first++;
-    return tabft_fail(f, TABFT_INPUT, "%s: the target \"%s\" is missing in %zu records, first in record %zu; leave them out",
-                      t->path, t->target.name, t->target.n_missing, first + 1);
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s: the target \"%s\" is missing in %zu records, first in record %zu; leave them out", t->path,
+                      t->target.name, t->target.n_missing, first + 1);
 }
 
 /* ---- labels ---- */
@@ -114,7 +124,8 @@ static int match_labels(struct train_data *d, struct tabft_failure *f)
     for (size_t i = 0; i < v->n_rows; i++) {
         size_t k = (size_t)v->target.value[i];
         if (class_of[k] < 0)
-            FAIL(f, TABFT_INPUT, "%s: record %zu has the label \"%s\", of which %s has no record; leave such records out", v->path,
+            FAIL(f, TABFT_INPUT,
+                 "%s: record %zu has the label \"%s\", of which %s has no record; leave such records out", v->path,
                  i + 1, v->label[k], d->table->path);
         d->valid_row[i] = i;
         d->valid_label[i] = class_of[k];
@@ -141,7 +152,8 @@ static void keep_rows(struct train_data *d, const int32_t *label)
     memcpy(d->train_label, label, d->n_train * sizeof *label);
 }
 
-static int hold_rows_out(struct train_data *d, const struct train_options *o, const int32_t *label, struct tabft_failure *f)
+static int hold_rows_out(struct train_data *d, const struct train_options *o, const int32_t *label,
+                         struct tabft_failure *f)
 {
     int error = 0;
     const struct table *t = d->table;
@@ -149,7 +161,8 @@ static int hold_rows_out(struct train_data *d, const struct train_options *o, co
     const char *reason;
     size_t n = held_rows(o, t->n_rows, d->n_classes);
     if (n >= t->n_rows || !split_can_stratify(label, t->n_rows, d->n_classes, n, &reason))
-        FAIL(f, TABFT_INPUT, "%s: %zu of %zu records cannot be held out for validation: %s; use --validation-split 0 or --valid",
+        FAIL(f, TABFT_INPUT,
+             "%s: %zu of %zu records cannot be held out for validation: %s; use --validation-split 0 or --valid",
              t->path, n, t->n_rows, n >= t->n_rows ? "none would be left" : reason);
     TRY(split_rows(&split, label, t->n_rows, d->n_classes, n, (uint32_t)o->seed, f));
     d->n_train = split.n_train;
@@ -174,14 +187,16 @@ static int check_validation_classes(const struct train_data *d, const struct tra
         bool found = false;
         for (size_t i = 0; i < d->n_valid && !found; i++) found = (size_t)d->valid_label[i] == c;
         if (!found)
-            return tabft_fail(f, TABFT_INPUT, "%s: the %zu validation records have none of class \"%s\", so ROC AUC is undefined; "
-                              "use --metric log_loss or hold out more", d->valid != NULL ? d->valid->path : d->table->path,
-                              d->n_valid, d->label[c]);
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s: the %zu validation records have none of class \"%s\", so ROC AUC is undefined; "
+                              "use --metric log_loss or hold out more",
+                              d->valid != NULL ? d->valid->path : d->table->path, d->n_valid, d->label[c]);
     }
     return 0;
 }
 
-static int take_rows(struct train_data *d, const struct train_options *o, const int32_t *class_of, struct tabft_failure *f)
+static int take_rows(struct train_data *d, const struct train_options *o, const int32_t *class_of,
+                     struct tabft_failure *f)
 {
     int error = 0;
     const struct table *t = d->table;
@@ -212,7 +227,8 @@ fail:
 
 /* ---- loading ---- */
 
-static int load_valid(struct train_data *d, const struct train_options *o, struct threads *pool, struct tabft_failure *f)
+static int load_valid(struct train_data *d, const struct train_options *o, struct threads *pool,
+                      struct tabft_failure *f)
 {
     int error = 0;
     size_t *map = NULL;
@@ -286,7 +302,8 @@ void train_data_gather(const struct train_data *d, bool from_valid, const size_t
 
 /* ---- sizes ---- */
 
-static struct chunks_rules rules_of(const struct train_options *o, size_t n_rows, size_t n_classes, const int32_t *label)
+static struct chunks_rules rules_of(const struct train_options *o, size_t n_rows, size_t n_classes,
+                                    const int32_t *label)
 {
     return (struct chunks_rules){
         .n_rows = n_rows,
@@ -304,15 +321,22 @@ struct chunks_rules train_data_rules(const struct train_data *d, const struct tr
     return rules_of(o, d->n_train, d->n_classes, d->train_label);
 }
 
-static size_t cells_bytes(const struct table *t) { return t == NULL ? 0 : (t->n_columns + 1) * t->n_rows * sizeof(double); }
+static size_t cells_bytes(const struct table *t)
+{
+    return t == NULL ? 0 : (t->n_columns + 1) * t->n_rows * sizeof(double);
+}
 
-int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes, struct tabft_failure *f)
+int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes,
+                     struct tabft_failure *f)
 {
     int error = 0;
     struct chunks_rules rules = train_data_rules(d, o);
     struct chunks *chunks = NULL;
-    *sizes = (struct train_sizes){.n_columns = d->n_columns, .n_classes = d->n_classes, .n_train = d->n_train,
-                                  .n_valid = d->n_valid, .table_bytes = cells_bytes(d->table) + cells_bytes(d->valid)};
+    *sizes = (struct train_sizes){.n_columns = d->n_columns,
+                                  .n_classes = d->n_classes,
+                                  .n_train = d->n_train,
+                                  .n_valid = d->n_valid,
+                                  .table_bytes = cells_bytes(d->table) + cells_bytes(d->valid)};
     /* Every epoch is cut into the same sizes, so those of the first are exact. */
     TRY(chunks_open(&chunks, &rules, 0, f));
     sizes->chunks.n_chunks = chunks_count(chunks);
@@ -334,7 +358,9 @@ int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes,
     TRY(check_task(t, f));
     TRY(check_records(t, o, t->n_labels, t->n_labels == 1 ? t->label[0] : "", f));
     if (o->valid != NULL) TRY(table_open_schema(&v, o->valid, f));
-    *sizes = (struct train_sizes){.n_columns = t->n_columns, .n_classes = t->n_labels, .n_train = t->n_rows,
+    *sizes = (struct train_sizes){.n_columns = t->n_columns,
+                                  .n_classes = t->n_labels,
+                                  .n_train = t->n_rows,
                                   .table_bytes = cells_bytes(t) + cells_bytes(v)};
     if (v != NULL) {
         sizes->n_valid = v->n_rows;

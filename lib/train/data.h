@@ -32,26 +32,28 @@ struct train_data {
     int32_t *valid_label;        /* [n_valid] */
 };
 
-/* Loads and checks. Errors: TABFT_INPUT for no or one record, one class, text columns, infinities, a target with gaps, a
- * class that the validation rows lack where the metric needs it; what table_open says. */
+/* Loads and checks. Errors: TABFT_INPUT for no or one record, one class, text columns, infinities, a target with gaps,
+ * a class that the validation rows lack where the metric needs it; what table_open says. */
 int train_data_open(struct train_data *d, const struct train_options *o, struct threads *pool,
                     struct tabft_failure *f) TABFT_MUST_CHECK;
 void train_data_clear(struct train_data *d);
 
-/* The training or validation rows `row` [n_rows] (places among d->train_row or d->valid_row) as a matrix x [n_rows][n_columns]. */
+/* The training or validation rows `row` [n_rows] (places among d->train_row or d->valid_row) as a matrix x
+ * [n_rows][n_columns]. */
 void train_data_gather(const struct train_data *d, bool from_valid, const size_t *row, size_t n_rows, double *x);
 
 /* Sizes that memory follows from, known from the data or, for --plan, from the table's schema alone. */
 struct train_sizes {
     size_t n_columns, n_classes;
     size_t n_train, n_valid;
-    size_t table_bytes;       /* cells of the loaded tables */
+    size_t table_bytes; /* cells of the loaded tables */
     struct chunks_sizes chunks;
 };
 int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Upper bounds: all columns take part, all labels have rows. */
-int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
+int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* The rules of the chunks of this run. */
 struct chunks_rules train_data_rules(const struct train_data *d, const struct train_options *o);

@@ -1,5 +1,6 @@
-/* AdamW on one slice of the parameters: every rank keeps the moments of the slice it owns and of nothing else. One group:
- * biases, norms and embeddings decay like the rest, as in TabPFN. Arithmetic is float32 in torch's order of operations. */
+/* AdamW on one slice of the parameters: every rank keeps the moments of the slice it owns and of nothing else. One
+ * group: biases, norms and embeddings decay like the rest, as in TabPFN. Arithmetic is float32 in torch's order of
+ * operations. */
 #ifndef TABFT_TRAIN_OPTIMISER_H
 #define TABFT_TRAIN_OPTIMISER_H
 

@@ -47,7 +47,8 @@ static const struct row rows[] = {
     {"clip", NULL, REAL, RESULT, AT(clip), 0, 1e30, false, NULL, "X", "largest gradient norm, 0: any [1]"},
     {"estimators", NULL, COUNT, RESULT, AT(estimators), 1, 4096, false, NULL, "E", "estimators a chunk [8]"},
     {"chunk-rows", NULL, COUNT, RESULT, AT(chunk_rows), 1, 1e12, false, NULL, "N", "rows of a chunk at most [50000]"},
-    {"query-fraction", NULL, REAL, RESULT, AT(query_fraction), 0, 1, true, NULL, "F", "share of queries in a chunk [0.2]"},
+    {"query-fraction", NULL, REAL, RESULT, AT(query_fraction), 0, 1, true, NULL, "F",
+     "share of queries in a chunk [0.2]"},
     {"chunks-per-step", NULL, COUNT, RESULT, AT(chunks_per_step), 1, 65536, false, NULL, "K", "chunks of a step [1]"},
     {"seed", NULL, COUNT, RESULT, AT(seed), 0, 4294967295.0, false, NULL, "N", "root of all random draws [0]"},
     {"validation-split", NULL, REAL, RESULT, AT(validation_split), 0, 0.999, false, NULL, "F",
@@ -62,7 +63,8 @@ static const struct row rows[] = {
      "end before an epoch would pass it, 0: none [0]"},
     {"recompute", NULL, CHOICE, PLACE, AT(recompute), 0, 0, false, "auto|none|block", "NAME",
      "auto|none|block: less memory, more time [auto]"},
-    {"memory", NULL, BYTES, PLACE, AT(memory), 0, 0, false, NULL, "SIZE", "memory a rank may take, as 800M or 4G [found]"},
+    {"memory", NULL, BYTES, PLACE, AT(memory), 0, 0, false, NULL, "SIZE",
+     "memory a rank may take, as 800M or 4G [found]"},
     {"threads", NULL, COUNT, PLACE, AT(threads), 0, 1024, false, NULL, "N", "threads of a rank, 0: all it may use [0]"},
     {"device", NULL, CHOICE, PLACE, AT(device), 0, 0, false, "auto|cpu|cuda", "NAME", "auto|cpu|cuda [auto]"},
     {"engine", NULL, CHOICE, PLACE, AT(engine), 0, 0, false, "auto|self|mpi", "NAME",
@@ -115,7 +117,8 @@ static int set_count(const struct row *r, const char *text, uint64_t *out, struc
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || (double)value < r->least || (double)value > r->most)
-        return tabft_fail(f, TABFT_USE, "--%s: \"%s\" is not a whole number from %.0f to %.0f", r->name, text, r->least, r->most);
+        return tabft_fail(f, TABFT_USE, "--%s: \"%s\" is not a whole number from %.0f to %.0f", r->name, text, r->least,
+                          r->most);
     *out = value;
     return 0;
 }
@@ -191,14 +194,18 @@ int train_option_set(struct train_options *o, size_t i, const char *text, struct
 
 int train_options_check(const struct train_options *o, struct tabft_failure *f)
 {
-    if (o->model == NULL) return tabft_fail(f, TABFT_USE, "--model is missing; name the base model, a .safetensors file");
-    if (o->data == NULL) return tabft_fail(f, TABFT_USE, "--data is missing; name the training table, a .tbf file of tabft-prep");
+    if (o->model == NULL)
+        return tabft_fail(f, TABFT_USE, "--model is missing; name the base model, a .safetensors file");
+    if (o->data == NULL)
+        return tabft_fail(f, TABFT_USE, "--data is missing; name the training table, a .tbf file of tabft-prep");
     if (o->out == NULL && !o->plan) return tabft_fail(f, TABFT_USE, "--out is missing; name a new folder for the run");
     if (o->device == TRAIN_DEVICE_CUDA)
         return tabft_fail(f, TABFT_USE, "--device cuda: this build has no CUDA backend; use --device cpu");
     if ((double)o->seed + (double)o->epochs - 1 > WORD)
-        return tabft_fail(f, TABFT_USE, "--seed %" PRIu64 ": leaves no room for %" PRIu64 " epochs, whose seeds follow it up to "
-                          "4294967295; use a smaller one", o->seed, o->epochs);
+        return tabft_fail(f, TABFT_USE,
+                          "--seed %" PRIu64 ": leaves no room for %" PRIu64 " epochs, whose seeds follow it up to "
+                          "4294967295; use a smaller one",
+                          o->seed, o->epochs);
     return 0;
 }
 

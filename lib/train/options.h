@@ -1,5 +1,5 @@
-/* What a training run can be told: one table of options that gives the command line, its checks, --help and the "options"
- * of run.json. Nothing here acts on them. */
+/* What a training run can be told: one table of options that gives the command line, its checks, --help and the
+ * "options" of run.json. Nothing here acts on them. */
 #ifndef TABFT_TRAIN_OPTIONS_H
 #define TABFT_TRAIN_OPTIONS_H
 
@@ -18,13 +18,13 @@ enum train_engine { TRAIN_ENGINE_AUTO = 1, TRAIN_ENGINE_SELF, TRAIN_ENGINE_MPI }
 struct train_options {
     const char *model, *data, *valid, *out; /* paths, borrowed; valid may be NULL */
     uint64_t epochs, estimators, chunk_rows, chunks_per_step, seed;
-    double learning_rate, weight_decay, clip; /* clip 0: none */
-    double query_fraction, validation_split;  /* validation_split 0: no validation (unless `valid`) */
-    uint64_t validation_frequency, patience;  /* patience 0: no early stopping */
-    double min_delta, time_limit;             /* seconds; 0: none */
+    double learning_rate, weight_decay, clip;             /* clip 0: none */
+    double query_fraction, validation_split;              /* validation_split 0: no validation (unless `valid`) */
+    uint64_t validation_frequency, patience;              /* patience 0: no early stopping */
+    double min_delta, time_limit;                         /* seconds; 0: none */
     uint64_t schedule, metric, recompute, device, engine; /* the enums above and schedule_kind */
-    uint64_t threads, comm_timeout, ranks;    /* threads 0: all this process may use; ranks: of --plan */
-    uint64_t memory;                          /* bytes a rank may take; 0: what is found at the start */
+    uint64_t threads, comm_timeout, ranks;                /* threads 0: all this process may use; ranks: of --plan */
+    uint64_t memory;                                      /* bytes a rank may take; 0: what is found at the start */
     bool force, plan;
 };
 
@@ -39,7 +39,8 @@ struct train_option {
 };
 size_t train_option_count(void);
 struct train_option train_option_at(size_t i);
-/* Sets option i from its text (NULL for those without a value). Errors: TABFT_USE "--name: ...", naming what it takes. */
+/* Sets option i from its text (NULL for those without a value). Errors: TABFT_USE "--name: ...", naming what it takes.
+ */
 int train_option_set(struct train_options *o, size_t i, const char *text, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* What options must be together: the needed ones given, a seed that leaves room for the epochs, a device that is there.
@@ -47,6 +48,7 @@ int train_option_set(struct train_options *o, size_t i, const char *text, struct
 int train_options_check(const struct train_options *o, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* All that bears on a result (`for_result`) or all, as a JSON object (key order of the table). The caller frees it. */
-int train_options_json(const struct train_options *o, bool for_result, char **out, struct tabft_failure *f) TABFT_MUST_CHECK;
+int train_options_json(const struct train_options *o, bool for_result, char **out,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

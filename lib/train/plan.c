@@ -11,8 +11,8 @@
 #include "train/optimiser.h"
 
 enum {
-    PROCESS_BYTES = 4 << 20,        /* program, C library, stacks; measured */
-    ENGINE_BYTES = 12 << 20         /* what PMIx and an MPI add; measured with Open MPI 4.1 and 2 to 8 ranks */
+    PROCESS_BYTES = 4 << 20, /* program, C library, stacks; measured */
+    ENGINE_BYTES = 12 << 20  /* what PMIx and an MPI add; measured with Open MPI 4.1 and 2 to 8 ranks */
 };
 
 /* ---- what is there ---- */
@@ -66,8 +66,8 @@ struct phase {
 };
 
 /* The largest call of the network and the most an estimator's preprocessing takes, in one phase. */
-static int plan_phase(struct phase *p, const struct model *m, const struct train_options *o, const struct train_sizes *s,
-                      enum ensemble_phase phase, int n_threads, struct tabft_failure *f)
+static int plan_phase(struct phase *p, const struct model *m, const struct train_options *o,
+                      const struct train_sizes *s, enum ensemble_phase phase, int n_threads, struct tabft_failure *f)
 {
     int error = 0;
     bool training = phase == ENSEMBLE_FINETUNING;
@@ -116,8 +116,9 @@ static void add_total(struct train_plan *p)
 }
 
 /* Fills what one phase adds to what is always there. */
-static int add_phase(struct train_plan *p, const struct model *m, const struct train_options *o, const struct train_sizes *s,
-                     const struct train_place *place, bool validating, struct tabft_failure *f)
+static int add_phase(struct train_plan *p, const struct model *m, const struct train_options *o,
+                     const struct train_sizes *s, const struct train_place *place, bool validating,
+                     struct tabft_failure *f)
 {
     int error = 0;
     struct phase phase = {0};
@@ -145,8 +146,9 @@ fail:
     return error;
 }
 
-static int plan_for(struct train_plan *plan, const struct model *m, const struct train_options *o, const struct train_sizes *s,
-                    const struct train_place *place, enum model_recompute recompute, struct tabft_failure *f)
+static int plan_for(struct train_plan *plan, const struct model *m, const struct train_options *o,
+                    const struct train_sizes *s, const struct train_place *place, enum model_recompute recompute,
+                    struct tabft_failure *f)
 {
     int error = 0;
     size_t chunks = (size_t)o->chunks_per_step < s->chunks.n_chunks ? (size_t)o->chunks_per_step : s->chunks.n_chunks;
@@ -158,7 +160,9 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
         .weights = n * sizeof(float),
         .gradients = n * sizeof(float),
         .moments = optimiser_bytes(slice),
-        .best_weights = s->n_valid > 0 && o->patience > 0 && o->epochs >= o->validation_frequency ? slice * sizeof(float) : 0,
+        .best_weights = s->n_valid > 0 && o->patience > 0 && o->epochs >= o->validation_frequency
+                            ? slice * sizeof(float)
+                            : 0,
         .process = PROCESS_BYTES + (place->engine ? ENGINE_BYTES : 0),
     };
     p.partial_sums = reduce_bytes(p.n_items, n, p.n_ranks, 0);
@@ -173,8 +177,8 @@ fail:
     return error;
 }
 
-int train_plan_make(struct train_plan *plan, const struct model *m, const struct train_options *o, const struct train_sizes *s,
-                    const struct train_place *place, struct tabft_failure *f)
+int train_plan_make(struct train_plan *plan, const struct model *m, const struct train_options *o,
+                    const struct train_sizes *s, const struct train_place *place, struct tabft_failure *f)
 {
     int error = 0;
     enum model_recompute first = o->recompute == TRAIN_RECOMPUTE_BLOCK ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE;
@@ -198,8 +202,11 @@ static int rows_that_fit(const struct model *m, const struct train_options *o, c
         struct train_plan plan;
         struct train_sizes smaller = *s;
         size_t middle = low + (high - low) / 2;
-        struct chunks_rules rules = {.n_rows = s->n_train, .chunk_rows = middle, .query_fraction = o->query_fraction,
-                                     .query_min = s->n_classes, .n_labels = s->n_classes};
+        struct chunks_rules rules = {.n_rows = s->n_train,
+                                     .chunk_rows = middle,
+                                     .query_fraction = o->query_fraction,
+                                     .query_min = s->n_classes,
+                                     .n_labels = s->n_classes};
         bool fits = chunks_sizes(&rules, &smaller.chunks, &ignored) == 0;
         if (fits) {
             TRY(plan_for(&plan, m, o, &smaller, place, MODEL_RECOMPUTE_BLOCK, f));
@@ -213,8 +220,9 @@ fail:
     return error;
 }
 
-static int write_remedies(FILE *text, const struct train_plan *plan, const struct model *m, const struct train_options *o,
-                          const struct train_sizes *s, const struct train_place *place, struct tabft_failure *f)
+static int write_remedies(FILE *text, const struct train_plan *plan, const struct model *m,
+                          const struct train_options *o, const struct train_sizes *s, const struct train_place *place,
+                          struct tabft_failure *f)
 {
     int error = 0;
     struct train_plan other;
@@ -268,18 +276,27 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         const char *kind;
         size_t bytes;
     } line[] = {
-        {"weights", p->weights},           {"gradients", p->gradients},
-        {"partial_sums", p->partial_sums}, {"moments", p->moments},
-        {"best_weights", p->best_weights}, {"data", p->data},
-        {"preprocessing", p->preprocessing}, {"activations", p->activations},
-        {"scratch", p->scratch},           {"logits", p->logits},
-        {"process", p->process},           {"total", p->total},
+        {"weights", p->weights},
+        {"gradients", p->gradients},
+        {"partial_sums", p->partial_sums},
+        {"moments", p->moments},
+        {"best_weights", p->best_weights},
+        {"data", p->data},
+        {"preprocessing", p->preprocessing},
+        {"activations", p->activations},
+        {"scratch", p->scratch},
+        {"logits", p->logits},
+        {"process", p->process},
+        {"total", p->total},
     };
-    (void)fprintf(text, "bytes of the fullest of %d rank%s, %zu items a step, --recompute %s; the peak is in %s: %zu context rows, "
-                  "%zu query rows, %zu columns\n", p->n_ranks, p->n_ranks == 1 ? "" : "s", p->n_items,
-                  p->recompute == MODEL_RECOMPUTE_NONE ? "none" : "block", p->validating ? "a validation" : "a step", p->n_context,
-                  p->n_query, p->n_columns);
-    for (size_t i = 0; i < sizeof line / sizeof *line; i++) (void)fprintf(text, "%-14s %15zu\n", line[i].kind, line[i].bytes);
+    (void)fprintf(
+        text,
+        "bytes of the fullest of %d rank%s, %zu items a step, --recompute %s; the peak is in %s: %zu context rows, "
+        "%zu query rows, %zu columns\n",
+        p->n_ranks, p->n_ranks == 1 ? "" : "s", p->n_items, p->recompute == MODEL_RECOMPUTE_NONE ? "none" : "block",
+        p->validating ? "a validation" : "a step", p->n_context, p->n_query, p->n_columns);
+    for (size_t i = 0; i < sizeof line / sizeof *line; i++)
+        (void)fprintf(text, "%-14s %15zu\n", line[i].kind, line[i].bytes);
     if (place->budget != UINT64_MAX) (void)fprintf(text, "%-14s %15" PRIu64 "\n", "available", place->budget);
     if (p->total > place->budget) error = write_remedies(text, p, m, o, s, place, f);
     if (fclose(text) != 0 && error == 0) error = tabft_fail(f, TABFT_SYSTEM, "the plan: no memory for its text");

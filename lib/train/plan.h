@@ -15,41 +15,43 @@
 /* Peak bytes of the fullest rank, by kind. */
 struct train_plan {
     int n_ranks;
-    size_t n_items;               /* of a whole step */
+    size_t n_items; /* of a whole step */
     enum model_recompute recompute;
-    bool validating;              /* the peak is in a validation, else in a training step */
+    bool validating;                      /* the peak is in a validation, else in a training step */
     size_t n_context, n_query, n_columns; /* the largest call of the network in that phase */
     size_t weights, gradients, partial_sums, moments, best_weights;
-    size_t data;                  /* tables, and the rows of one chunk or validation */
-    size_t preprocessing;         /* one estimator's */
-    size_t activations, scratch;  /* of one forward and backward, whatever the number of estimators */
-    size_t logits;                /* of a validation */
-    size_t process;               /* program, libraries, ranks */
+    size_t data;                 /* tables, and the rows of one chunk or validation */
+    size_t preprocessing;        /* one estimator's */
+    size_t activations, scratch; /* of one forward and backward, whatever the number of estimators */
+    size_t logits;               /* of a validation */
+    size_t process;              /* program, libraries, ranks */
     size_t total;
 };
 
 struct train_place {
     int n_ranks, n_threads;
-    bool engine;          /* an engine with libraries of its own carries the ranks */
-    uint64_t budget;      /* bytes a rank may take in all; UINT64_MAX: not known */
+    bool engine;     /* an engine with libraries of its own carries the ranks */
+    uint64_t budget; /* bytes a rank may take in all; UINT64_MAX: not known */
 };
 
 /* Plans for the --recompute asked for; auto: none where that fits the budget, else block. */
 int train_plan_make(struct train_plan *plan, const struct model *m, const struct train_options *o,
-                    const struct train_sizes *sizes, const struct train_place *place, struct tabft_failure *f) TABFT_MUST_CHECK;
+                    const struct train_sizes *sizes, const struct train_place *place,
+                    struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Shapes of the largest calls, for model_run_open: most columns of an estimator in each phase. */
 int train_plan_shapes(const struct model *m, const struct train_options *o, const struct train_sizes *sizes,
-                      struct model_shape *training, struct model_shape *validating, struct tabft_failure *f) TABFT_MUST_CHECK;
+                      struct model_shape *training, struct model_shape *validating,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* The plan as lines "kind bytes" and, where it does not fit, a line that begins with "would fit: " and names options that would do. The
- * caller frees *text. */
+/* The plan as lines "kind bytes" and, where it does not fit, a line that begins with "would fit: " and names options
+ * that would do. The caller frees *text. */
 int train_plan_text(const struct train_plan *plan, const struct model *m, const struct train_options *o,
                     const struct train_sizes *sizes, const struct train_place *place, char **text,
                     struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* What a rank may take in all: --memory, else the least of what the machine and the cgroup have left, shared by the ranks of the
- * node, and Slurm's SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU. */
+/* What a rank may take in all: --memory, else the least of what the machine and the cgroup have left, shared by the
+ * ranks of the node, and Slurm's SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU. */
 uint64_t train_plan_budget(const struct train_options *o, int local_ranks);
 
 /* Peak resident bytes of this process so far (VmHWM), and now (VmRSS); 0 where the system does not tell. */

@@ -74,8 +74,10 @@ static int check_model(const struct trainer *t, struct tabft_failure *f)
     if (model_task(t->model) != MODEL_CLASSIFICATION)
         return tabft_fail(f, TABFT_INPUT, "%s: is a regression model; name a classifier", t->o->model);
     if (t->data.n_classes > model_outputs(t->model))
-        return tabft_fail(f, TABFT_INPUT, "%s: has %zu classes, but the head of %s has %zu outputs; merge classes or take a model "
-                          "with more", t->o->data, t->data.n_classes, t->o->model, model_outputs(t->model));
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: has %zu classes, but the head of %s has %zu outputs; merge classes or take a model "
+                          "with more",
+                          t->o->data, t->data.n_classes, t->o->model, model_outputs(t->model));
     return 0;
 }
 
@@ -174,7 +176,8 @@ static int plan(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
     char *text = NULL;
-    struct train_place place = {.n_ranks = comm_size(t->c), .n_threads = threads_count(t->pool),
+    struct train_place place = {.n_ranks = comm_size(t->c),
+                                .n_threads = threads_count(t->pool),
                                 .engine = strcmp(comm_engine(t->c), "self") != 0};
     TRY(agree_budget(t, &place.budget, f));
     TRY(train_data_sizes(&t->data, t->o, &t->sizes, f));
@@ -184,8 +187,8 @@ static int plan(struct trainer *t, struct tabft_failure *f)
     char *remedy = strstr(text, "would fit: ");
     if (remedy != NULL) {
         remedy[strcspn(remedy, "\n")] = '\0';
-        FAIL(f, TABFT_SYSTEM, "a rank needs %zu bytes and may take %" PRIu64 " on the smallest node; %s", t->plan.total, place.budget,
-             remedy);
+        FAIL(f, TABFT_SYSTEM, "a rank needs %zu bytes and may take %" PRIu64 " on the smallest node; %s", t->plan.total,
+             place.budget, remedy);
     }
     say_lines(t, text);
 fail:
@@ -197,7 +200,8 @@ static void say_left_out(const struct trainer *t)
 {
     for (size_t i = 0; i < t->data.table->n_columns; i++)
         if (t->data.use[i] != ENSEMBLE_USED)
-            trainer_say(t, "column \"%.200s\" is left out: %s", t->data.table->column[i].name, ensemble_use_name(t->data.use[i]));
+            trainer_say(t, "column \"%.200s\" is left out: %s", t->data.table->column[i].name,
+                        ensemble_use_name(t->data.use[i]));
 }
 
 static void say_idle(const struct trainer *t)
@@ -207,8 +211,10 @@ static void say_idle(const struct trainer *t)
     char which[64];
     if (t->plan.n_items + 1 == ranks) (void)snprintf(which, sizeof which, "rank %zu is", t->plan.n_items);
     else (void)snprintf(which, sizeof which, "ranks %zu to %zu are", t->plan.n_items, ranks - 1);
-    trainer_say(t, "%s idle: a step has %zu items for %zu ranks; they hold no activations and only share the sums (more: "
-                "--chunks-per-step)", which, t->plan.n_items, ranks);
+    trainer_say(t,
+                "%s idle: a step has %zu items for %zu ranks; they hold no activations and only share the sums (more: "
+                "--chunks-per-step)",
+                which, t->plan.n_items, ranks);
 }
 
 /* ---- allocation ---- */

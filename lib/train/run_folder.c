@@ -42,7 +42,8 @@ int run_folder_check(const char *path, bool force, struct tabft_failure *f)
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            FAIL(f, TABFT_USE, "%s: is used already (it holds %s); name another folder or use --force", path, entry->d_name);
+            FAIL(f, TABFT_USE, "%s: is used already (it holds %s); name another folder or use --force", path,
+                 entry->d_name);
 fail:
     if (folder != NULL) (void)closedir(folder);
     return error;
@@ -81,9 +82,13 @@ fail:
     return error;
 }
 
-int run_folder_log(struct run_folder *r, const char *line, struct tabft_failure *f) { return file_log_put(r->metrics, line, f); }
+int run_folder_log(struct run_folder *r, const char *line, struct tabft_failure *f)
+{
+    return file_log_put(r->metrics, line, f);
+}
 
-int run_folder_model(struct run_folder *r, const struct model *m, const float *values, char hex[65], struct tabft_failure *f)
+int run_folder_model(struct run_folder *r, const struct model *m, const float *values, char hex[65],
+                     struct tabft_failure *f)
 {
     int error = 0;
     struct ckpt *c = NULL;

@@ -11,7 +11,8 @@ enum schedule_kind {
 };
 
 /* What the base rate is multiplied by at `step` (from 0) of `total`. With a warm-up of one step or more the first step
- * has 0: the moments move, the weights do not. Fewer than 10 steps have no warm-up. Steps beyond total count as total. */
+ * has 0: the moments move, the weights do not. Fewer than 10 steps have no warm-up. Steps beyond total count as total.
+ */
 double schedule_factor(enum schedule_kind kind, size_t step, size_t total);
 
 #endif

@@ -23,17 +23,17 @@ bool split_can_stratify(const int32_t *label, size_t n, size_t n_labels, size_t 
         present += count > 0;
         lone = lone || count == 1;
     }
-    *reason = lone                              ? "a label has a single row"
-              : n_test < present                ? "fewer rows to hold out than labels"
+    *reason = lone                                 ? "a label has a single row"
+              : n_test < present                   ? "fewer rows to hold out than labels"
               : n < n_test || n - n_test < present ? "fewer rows to keep than labels"
-                                                : NULL;
+                                                   : NULL;
     return *reason == NULL;
 }
 
 /* How many of `draws` rows come from each class: the expected shares rounded down, and what is missing given to the
  * largest remainders, ties broken by the generator (which is asked even where all tied classes get one). */
-static void approximate_mode(struct random_mt *g, const size_t *count, size_t n, size_t draws, size_t *out, double *rest,
-                             size_t *tied, size_t *order)
+static void approximate_mode(struct random_mt *g, const size_t *count, size_t n, size_t draws, size_t *out,
+                             double *rest, size_t *tied, size_t *order)
 {
     size_t total = 0, given = 0;
     for (size_t k = 0; k < n; k++) total += count[k];
@@ -86,7 +86,8 @@ fail:
     return error;
 }
 
-static void stratified(struct split *s, const struct work *w, const int32_t *label, size_t n, size_t n_labels, uint32_t seed)
+static void stratified(struct split *s, const struct work *w, const int32_t *label, size_t n, size_t n_labels,
+                       uint32_t seed)
 {
     struct random_mt g;
     random_mt_seed(&g, seed);

@@ -1,5 +1,5 @@
-/* One set of rows cut in two, as scikit-learn's train_test_split cuts it with an integer random_state: plain, or with the
- * shares of the labels kept. Used for the validation rows and for context and query of a chunk. Thread safe. */
+/* One set of rows cut in two, as scikit-learn's train_test_split cuts it with an integer random_state: plain, or with
+ * the shares of the labels kept. Used for the validation rows and for context and query of a chunk. Thread safe. */
 #ifndef TABFT_TRAIN_SPLIT_H
 #define TABFT_TRAIN_SPLIT_H
 

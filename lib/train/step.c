@@ -15,8 +15,10 @@ int step_room_open(struct trainer *t, struct tabft_failure *f)
     size_t cells_context, cells_query, begin, end;
     reduce_share(t->plan.n_items, comm_size(t->c), comm_rank(t->c), &begin, &end);
     if (begin == end || t->run != NULL) return 0;
-    if (!size_mul(s.n_context, t->data.n_columns, &cells_context) || !size_mul(s.n_query, t->data.n_columns, &cells_query))
-        FAIL(f, TABFT_SYSTEM, "a chunk of %zu rows and %zu columns is too large", s.n_context + s.n_query, t->data.n_columns);
+    if (!size_mul(s.n_context, t->data.n_columns, &cells_context) ||
+        !size_mul(s.n_query, t->data.n_columns, &cells_query))
+        FAIL(f, TABFT_SYSTEM, "a chunk of %zu rows and %zu columns is too large", s.n_context + s.n_query,
+             t->data.n_columns);
     TRY(memory_new(&t->x_context, cells_context, sizeof *t->x_context, "a chunk's context", f));
     TRY(memory_new(&t->x_query, cells_query, sizeof *t->x_query, "a chunk's queries", f));
     TRY(memory_new(&t->y_context, s.n_context, sizeof *t->y_context, "a chunk's labels", f));
@@ -43,9 +45,10 @@ void step_room_close(struct trainer *t)
 bool step_must_skip(const struct trainer *t, const struct chunk *chunk, size_t *missing)
 {
     size_t n = t->data.n_classes;
-    for (size_t class = 0; class < n; class++) {
+    for (size_t class = 0; class < n; class ++) {
         bool asked = false, shown = false;
-        for (size_t i = 0; i < chunk->n_query && !asked; i++) asked = (size_t)t->data.train_label[chunk->query[i]] == class;
+        for (size_t i = 0; i < chunk->n_query && !asked; i++)
+            asked = (size_t)t->data.train_label[chunk->query[i]] == class;
         /* The context is compared as the networks see it, permuted, and the query as it is: TabPFN's rule. */
         for (size_t i = 0; asked && i < chunk->n_context && !shown; i++)
             for (size_t e = 0; e < (size_t)t->o->estimators && !shown; e++)
@@ -108,13 +111,13 @@ static int compute_item(struct trainer *t, const struct step *s, struct loaded *
 fail:
     ensemble_call_clear(&call);
     if (error < 0)
-        (void)tabft_fail_prefix(f, "estimator %zu, chunk %zu, epoch %" PRIu64 ", step %" PRIu64, estimator, chunk->id, s->epoch,
-                                s->number);
+        (void)tabft_fail_prefix(f, "estimator %zu, chunk %zu, epoch %" PRIu64 ", step %" PRIu64, estimator, chunk->id,
+                                s->epoch, s->number);
     return error;
 }
 
-/* Rounds of one item a rank. Between rounds the ranks agree, so that a failure is known soon and no rank waits longer than
- * one item takes, whatever the shares. */
+/* Rounds of one item a rank. Between rounds the ranks agree, so that a failure is known soon and no rank waits longer
+ * than one item takes, whatever the shares. */
 static int compute_items(struct trainer *t, const struct step *s, struct tabft_failure *f)
 {
     int error = 0;
@@ -156,7 +159,8 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
     *out = (struct step_outcome){.loss = loss, .norm = sqrt(squares)};
     if (!isfinite(out->norm)) {
         /* Every rank has the same bits here, so all say so. */
-        error = tabft_fail(f, TABFT_INPUT, "epoch %" PRIu64 ", step %" PRIu64 ": the gradient's norm is not finite; lower --lr",
+        error = tabft_fail(f, TABFT_INPUT,
+                           "epoch %" PRIu64 ", step %" PRIu64 ": the gradient's norm is not finite; lower --lr",
                            s->epoch, s->number);
         TRY(trainer_agree(t, error, f));
     }

@@ -14,9 +14,9 @@ struct room {
     struct model_run *run;
     struct ensemble_columns context, query;
     double *x_context, *x_query, *probability;
-    float *logits;      /* [estimators][n_valid][outputs], all ranks' in the end */
-    float *own;         /* where this rank's estimators begin in it */
-    size_t begin, end;  /* its estimators */
+    float *logits;     /* [estimators][n_valid][outputs], all ranks' in the end */
+    float *own;        /* where this rank's estimators begin in it */
+    size_t begin, end; /* its estimators */
 };
 
 static int all_rows(size_t n, size_t **out, struct tabft_failure *f)
@@ -51,7 +51,8 @@ static int room_open(struct room *r, struct trainer *t, struct tabft_failure *f)
         FAIL(f, TABFT_SYSTEM, "a validation of %zu rows is too large", d->n_valid);
     TRY(memory_new(&r->logits, all, sizeof *r->logits, "the logits of a validation", f));
     r->own = r->logits + r->begin * each;
-    TRY(memory_new(&r->probability, d->n_valid, d->n_classes * sizeof *r->probability, "the predictions of a validation", f));
+    TRY(memory_new(&r->probability, d->n_valid, d->n_classes * sizeof *r->probability,
+                   "the predictions of a validation", f));
     TRY(matrix_new(d, false, d->n_train, &r->x_context, f));
     TRY(matrix_new(d, true, d->n_valid, &r->x_query, f));
     r->context = (struct ensemble_columns){.n_rows = d->n_train, .n_columns = d->n_columns, .x = r->x_context};

@@ -93,4 +93,5 @@ START_TEST(links_and_folders_are_left_alone)
 }
 END_TEST
 
-UNIT_MAIN("file log", lines_show_at_once_and_the_name_at_the_end, what_is_left_of_a_run_stays_until_force, links_and_folders_are_left_alone)
+UNIT_MAIN("file log", lines_show_at_once_and_the_name_at_the_end, what_is_left_of_a_run_stays_until_force,
+          links_and_folders_are_left_alone)

@@ -1,5 +1,5 @@
-/* Rounds the numbers of a packed table to float32: round_table IN.tbf OUT.tbf. A table that was drawn as float32 and printed with
- * nine digits gets its own numbers back. */
+/* Rounds the numbers of a packed table to float32: round_table IN.tbf OUT.tbf. A table that was drawn as float32 and
+ * printed with nine digits gets its own numbers back. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +20,12 @@ static int round_table(const struct table *in, const char *path, struct tabft_fa
         for (size_t i = 0; i < in->n_rows; i++) value[c * in->n_rows + i] = (double)(float)in->column[c].value[i];
     }
     column[in->n_columns] = in->target;
-    struct table_output out = {.n_rows = in->n_rows, .n_columns = in->n_columns + 1, .column = column, .target = in->n_columns,
-                               .task = in->task, .provenance = "{}"};
+    struct table_output out = {.n_rows = in->n_rows,
+                               .n_columns = in->n_columns + 1,
+                               .column = column,
+                               .target = in->n_columns,
+                               .task = in->task,
+                               .provenance = "{}"};
     TRY(table_write(path, false, &out, NULL, f));
 fail:
     free(value);
@@ -33,7 +37,8 @@ int main(int argc, char **argv)
 {
     struct tabft_failure f = {0};
     struct table *in = NULL;
-    int error = argc == 3 ? table_open(&in, argv[1], NULL, &f) : tabft_fail(&f, TABFT_USE, "round_table IN.tbf OUT.tbf");
+    int error = argc == 3 ? table_open(&in, argv[1], NULL, &f)
+                          : tabft_fail(&f, TABFT_USE, "round_table IN.tbf OUT.tbf");
     if (error == 0) error = round_table(in, argv[2], &f);
     table_close(in);
     if (error < 0) (void)fprintf(stderr, "%s\n", f.message);

@@ -42,8 +42,9 @@ static void read_case(struct recorded *c, const char *line)
     size_t n, labels, rows, n_chunks;
     double ratio;
     uint32_t seed, epoch;
-    ck_assert_int_eq(sscanf(line, "case %7s %zu %zu %7s %zu %lf %" SCNu32 " %" SCNu32 " %zu", task, &n, &labels, rule, &rows,
-                            &ratio, &seed, &epoch, &n_chunks), 9);
+    ck_assert_int_eq(sscanf(line, "case %7s %zu %zu %7s %zu %lf %" SCNu32 " %" SCNu32 " %zu", task, &n, &labels, rule,
+                            &rows, &ratio, &seed, &epoch, &n_chunks),
+                     9);
     ck_assert_uint_le(n, ROWS_MAX);
     bool is_cls = strcmp(task, "cls") == 0, seen[16] = {false};
     size_t present = 0;
@@ -52,8 +53,13 @@ static void read_case(struct recorded *c, const char *line)
         present += !seen[c->label[i]];
         seen[c->label[i]] = true;
     }
-    c->rules = (struct chunks_rules){.n_rows = n, .chunk_rows = rows, .query_fraction = ratio, .query_min = is_cls ? present : 1,
-                                     .seed = seed, .label = is_cls ? c->label : NULL, .n_labels = labels};
+    c->rules = (struct chunks_rules){.n_rows = n,
+                                     .chunk_rows = rows,
+                                     .query_fraction = ratio,
+                                     .query_min = is_cls ? present : 1,
+                                     .seed = seed,
+                                     .label = is_cls ? c->label : NULL,
+                                     .n_labels = labels};
     c->epoch = epoch;
     c->n_chunks = n_chunks;
 }
@@ -62,7 +68,8 @@ static void check_chunk(const struct chunks *chunks, size_t position, const char
 {
     size_t id, n_context, n_query;
     uint64_t context, query;
-    ck_assert_int_eq(sscanf(line, "chunk %zu %zu %zu %" SCNx64 " %" SCNx64, &id, &n_context, &n_query, &context, &query), 5);
+    ck_assert_int_eq(
+        sscanf(line, "chunk %zu %zu %zu %" SCNx64 " %" SCNx64, &id, &n_context, &n_query, &context, &query), 5);
     const struct chunk *c = chunks_at(chunks, position);
     ck_assert_uint_eq(c->id, id);
     ck_assert_uint_eq(c->n_context, n_context);
@@ -159,7 +166,8 @@ START_TEST(too_few_rows_are_refused)
     struct tabft_failure f = {0};
     struct chunks *chunks;
     int32_t label[4] = {0, 1, 0, 1};
-    struct chunks_rules rules = {.n_rows = 0, .chunk_rows = 10, .query_fraction = 0.2, .query_min = 2, .label = label, .n_labels = 2};
+    struct chunks_rules rules = {
+        .n_rows = 0, .chunk_rows = 10, .query_fraction = 0.2, .query_min = 2, .label = label, .n_labels = 2};
     MUST_FAIL(chunks_open(&chunks, &rules, 0, &f), TABFT_INPUT, "no rows");
     rules.n_rows = 2;
     MUST_FAIL(chunks_open(&chunks, &rules, 0, &f), TABFT_INPUT, "no context");

@@ -1,5 +1,6 @@
-/* A whole fine-tuning run of TabPFN 9.2.0 (reference/finetune_v2_6_cls: 400 rows, 5 estimators, 2 epochs, 4 steps): its rows and
- * network inputs from the raw table, its losses and weights from its recorded batches, and its predictions from end to end. */
+/* A whole fine-tuning run of TabPFN 9.2.0 (reference/finetune_v2_6_cls: 400 rows, 5 estimators, 2 epochs, 4 steps): its
+ * rows and network inputs from the raw table, its losses and weights from its recorded batches, and its predictions
+ * from end to end. */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -20,7 +21,17 @@
 #include "train/train.h"
 #include "unit.h"
 
-enum { ROWS = 400, TEST_ROWS = 100, COLUMNS = 20, ESTIMATORS = 5, STEPS = 4, CLASSES = 2, CONTEXT = 160, QUERY = 40, NAME = 96 };
+enum {
+    ROWS = 400,
+    TEST_ROWS = 100,
+    COLUMNS = 20,
+    ESTIMATORS = 5,
+    STEPS = 4,
+    CLASSES = 2,
+    CONTEXT = 160,
+    QUERY = 40,
+    NAME = 96
+};
 
 static struct ckpt *recorded;
 
@@ -61,7 +72,8 @@ struct differences {
     size_t cells, far, fingerprints, other_fingerprints;
 };
 
-static void compare_part(struct differences *d, const struct ensemble_call *call, size_t first, const struct ckpt_tensor *t)
+static void compare_part(struct differences *d, const struct ensemble_call *call, size_t first,
+                         const struct ckpt_tensor *t)
 {
     ck_assert_uint_eq(t->shape[1], call->n_columns);
     for (size_t i = 0; i < t->count; i++) {
@@ -98,9 +110,14 @@ static void compare_step(const struct chunk *chunk, size_t step, const struct mo
     gather(chunk->query, QUERY, query, y_query);
     const struct ckpt_tensor *should = get("step%zu.y_query", step);
     for (size_t i = 0; i < QUERY; i++) ck_assert_double_eq(ckpt_value(should, i), y_query[i]);
-    struct ensemble_options options = {.n_estimators = ESTIMATORS, .seed = 17, .phase = ENSEMBLE_FINETUNING, .n_classes = CLASSES,
-                                       .architecture = model_architecture(m), .inference_config = model_inference_config(m)};
-    struct ensemble_columns c = {.n_rows = CONTEXT, .n_columns = COLUMNS, .x = context}, q = {.n_rows = QUERY, .n_columns = COLUMNS, .x = query};
+    struct ensemble_options options = {.n_estimators = ESTIMATORS,
+                                       .seed = 17,
+                                       .phase = ENSEMBLE_FINETUNING,
+                                       .n_classes = CLASSES,
+                                       .architecture = model_architecture(m),
+                                       .inference_config = model_inference_config(m)};
+    struct ensemble_columns c = {.n_rows = CONTEXT, .n_columns = COLUMNS, .x = context},
+                            q = {.n_rows = QUERY, .n_columns = COLUMNS, .x = query};
     struct ensemble *e;
     MUST(ensemble_open(&e, &options, &c, y_context, &q, &f));
     for (size_t j = 0; j < ESTIMATORS; j++) {
@@ -126,8 +143,13 @@ START_TEST(rows_and_inputs_follow_from_the_raw_table)
     open_recorded();
     struct model *m = open_model();
     for (size_t i = 0; i < ROWS; i++) label[i] = (int32_t)ckpt_value(get("raw.y_train"), i);
-    struct chunks_rules rules = {.n_rows = ROWS, .chunk_rows = 200, .query_fraction = 0.2, .query_min = CLASSES, .seed = 17,
-                                 .label = label, .n_labels = CLASSES};
+    struct chunks_rules rules = {.n_rows = ROWS,
+                                 .chunk_rows = 200,
+                                 .query_fraction = 0.2,
+                                 .query_min = CLASSES,
+                                 .seed = 17,
+                                 .label = label,
+                                 .n_labels = CLASSES};
     for (size_t step = 0; step < STEPS; step++) {
         struct chunks *chunks;
         MUST(chunks_open(&chunks, &rules, (uint32_t)(step / 2), &f));
@@ -153,12 +175,14 @@ static void concatenate(size_t step, size_t estimator, struct model_input *input
                              *query = get("step%zu.est%zu.X_query", step, estimator);
     memcpy(x, context->data, context->count * sizeof *x);
     memcpy(x + context->count, query->data, query->count * sizeof *x);
-    *input = (struct model_input){.shape = {.n_context = CONTEXT, .n_query = QUERY, .n_columns = (size_t)context->shape[1]},
-                                  .x = x,
-                                  .y_context = get("step%zu.est%zu.y_context", step, estimator)->data};
+    *input = (struct model_input){
+        .shape = {.n_context = CONTEXT, .n_query = QUERY, .n_columns = (size_t)context->shape[1]},
+        .x = x,
+        .y_context = get("step%zu.est%zu.y_context", step, estimator)->data};
 }
 
-static double replay_step(size_t step, struct model *m, struct model_run *run, struct reduce *r, struct optimiser *o, float *gradient)
+static double replay_step(size_t step, struct model *m, struct model_run *run, struct reduce *r, struct optimiser *o,
+                          float *gradient)
 {
     static float x[(CONTEXT + QUERY) * 2 * COLUMNS];
     struct tabft_failure f = {0};
@@ -168,8 +192,10 @@ static double replay_step(size_t step, struct model *m, struct model_run *run, s
     for (size_t j = 0; j < ESTIMATORS; j++) {
         struct model_input input;
         concatenate(step, j, &input, x);
-        for (size_t k = 0; k < CLASSES; k++) permutation[k] = (int32_t)ckpt_value(get("step%zu.est%zu.class_permutation", step, j), k);
-        struct model_target target = {.y_query = y, .class_permutation = permutation, .n_classes = CLASSES, .scale = 1.0 / ESTIMATORS};
+        for (size_t k = 0; k < CLASSES; k++)
+            permutation[k] = (int32_t)ckpt_value(get("step%zu.est%zu.class_permutation", step, j), k);
+        struct model_target target = {
+            .y_query = y, .class_permutation = permutation, .n_classes = CLASSES, .scale = 1.0 / ESTIMATORS};
         MUST(model_gradient(run, model_values(m), &input, &target, &losses[j], gradient, &f));
         MUST(reduce_add(r, j, gradient, &f));
         sum += losses[j];
@@ -177,7 +203,8 @@ static double replay_step(size_t step, struct model *m, struct model_run *run, s
     MUST(reduce_finish(r, gradient, &f));
     MUST(reduce_square_sum(r, gradient, &squares, &f));
     ck_assert_double_eq_tol(sqrt(squares), ckpt_value(get("step%zu.grad_norm", step), 0), 1e-5);
-    struct optimiser_step update = {.learning_rate = ckpt_value(get("step%zu.lr", step), 0), .weight_decay = 0.01,
+    struct optimiser_step update = {.learning_rate = ckpt_value(get("step%zu.lr", step), 0),
+                                    .weight_decay = 0.01,
                                     .clip = optimiser_clip(sqrt(squares), 1)};
     optimiser_step(o, &update, model_values_mutable(m), gradient, NULL);
     return sum;
@@ -195,7 +222,8 @@ START_TEST(recorded_batches_give_the_recorded_weights)
     size_t n = model_parameters(m), far = 0, total = 0;
     double worst = 0, worst_loss = 0;
     MUST(memory_new_aligned(&gradient, n, sizeof *gradient, "gradient", &f));
-    MUST(model_run_open(&run, m, (struct model_shape){CONTEXT, QUERY, 2 * COLUMNS}, MODEL_RECOMPUTE_BLOCK, true, NULL, &f));
+    MUST(model_run_open(&run, m, (struct model_shape){CONTEXT, QUERY, 2 * COLUMNS}, MODEL_RECOMPUTE_BLOCK, true, NULL,
+                        &f));
     MUST(reduce_open(&r, NULL, NULL, ESTIMATORS, n, &f));
     MUST(optimiser_open(&o, n, &f));
     for (size_t step = 0; step < STEPS; step++) {
@@ -213,7 +241,8 @@ START_TEST(recorded_batches_give_the_recorded_weights)
             total++;
         }
     }
-    printf("recorded batches: losses within %.1e, weights within %.1e, %zu of %zu beyond 3e-7\n", worst_loss, worst, far, total);
+    printf("recorded batches: losses within %.1e, weights within %.1e, %zu of %zu beyond 3e-7\n", worst_loss, worst,
+           far, total);
     ck_assert_double_le(worst_loss, 1e-6);
     ck_assert_double_le(worst, 5e-6);
     ck_assert_uint_le(far * 1000, total);
@@ -242,11 +271,14 @@ static void write_table(const char *path, const char *x_name, size_t n_rows, boo
         column[c] = (struct table_column){.name = names[c], .kind = TABLE_FLOAT, .value = value[c]};
     }
     for (size_t i = 0; with_labels && i < n_rows; i++) value[COLUMNS][i] = ckpt_value(get("raw.y_train"), i);
-    column[COLUMNS] = (struct table_column){.name = "y", .kind = TABLE_INTEGER, .value = value[COLUMNS], .n_dictionary = CLASSES,
-                                            .dictionary = labels};
-    struct table_output output = {.n_rows = n_rows, .n_columns = COLUMNS + with_labels, .column = column,
+    column[COLUMNS] = (struct table_column){
+        .name = "y", .kind = TABLE_INTEGER, .value = value[COLUMNS], .n_dictionary = CLASSES, .dictionary = labels};
+    struct table_output output = {.n_rows = n_rows,
+                                  .n_columns = COLUMNS + with_labels,
+                                  .column = column,
                                   .target = with_labels ? COLUMNS : SIZE_MAX,
-                                  .task = with_labels ? TABLE_CLASSIFICATION : TABLE_NO_TASK, .provenance = "{}"};
+                                  .task = with_labels ? TABLE_CLASSIFICATION : TABLE_NO_TASK,
+                                  .provenance = "{}"};
     MUST(table_write(path, false, &output, NULL, &f));
 }
 
@@ -279,7 +311,8 @@ static double compare_predictions(const char *model_path, const char *train_path
     MUST(eval_predict(m, train, test, &options, NULL, &prediction, &f));
     const struct ckpt_tensor *should = get("predict.proba");
     ck_assert_uint_eq(should->count, TEST_ROWS * CLASSES);
-    for (size_t i = 0; i < should->count; i++) worst = fmax(worst, fabs(prediction.probability[i] - ckpt_value(should, i)));
+    for (size_t i = 0; i < should->count; i++)
+        worst = fmax(worst, fabs(prediction.probability[i] - ckpt_value(should, i)));
     eval_prediction_clear(&prediction);
     table_close(train);
     table_close(test);
@@ -324,4 +357,5 @@ START_TEST(raw_rows_give_the_recorded_run)
 }
 END_TEST
 
-UNIT_MAIN("finetune", rows_and_inputs_follow_from_the_raw_table, recorded_batches_give_the_recorded_weights, raw_rows_give_the_recorded_run)
+UNIT_MAIN("finetune", rows_and_inputs_follow_from_the_raw_table, recorded_batches_give_the_recorded_weights,
+          raw_rows_give_the_recorded_run)

@@ -1,4 +1,5 @@
-/* AdamW against torch's own steps (torch.optim.AdamW and clip_grad_norm_, five numbers, recorded), and the schedules. */
+/* AdamW against torch's own steps (torch.optim.AdamW and clip_grad_norm_, five numbers, recorded), and the schedules.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -24,9 +25,11 @@ START_TEST(steps_are_those_of_torch)
         for (int i = 0; i < 5; i++) ck_assert_int_eq(fscanf(file, "%f", &expected[i]), 1);
         for (int i = 0; i < 5; i++) squares += (double)gradient[i] * (double)gradient[i];
         ck_assert_double_eq_tol(sqrt(squares), norm, 1e-6 * norm);
-        struct optimiser_step step = {.learning_rate = rate, .weight_decay = 0.01, .clip = optimiser_clip(sqrt(squares), 1.0)};
+        struct optimiser_step step = {
+            .learning_rate = rate, .weight_decay = 0.01, .clip = optimiser_clip(sqrt(squares), 1.0)};
         optimiser_step(o, &step, weights, gradient, NULL);
-        for (int i = 0; i < 5; i++) ck_assert_float_eq_tol(weights[i], expected[i], 1.3e-7F * fmaxf(0.01F, fabsf(expected[i])));
+        for (int i = 0; i < 5; i++)
+            ck_assert_float_eq_tol(weights[i], expected[i], 1.3e-7F * fmaxf(0.01F, fabsf(expected[i])));
         ck_assert_double_eq_tol(rate, 1e-3 * schedule_factor(SCHEDULE_COSINE, steps++, 6), 1e-18);
     }
     ck_assert_uint_eq(steps, 6);

@@ -59,13 +59,31 @@ END_TEST
 START_TEST(what_is_no_value_is_refused)
 {
     static const char *const wrong[][2] = {
-        {"epochs", "0"},        {"epochs", "-1"},       {"epochs", "3x"},          {"epochs", ""},
-        {"epochs", "1.5"},      {"epochs", " 3"},       {"epochs", "99999999999999999999"},
-        {"lr", "0"},            {"lr", "nan"},          {"lr", "inf"},             {"lr", "1e-5x"},
-        {"lr", "0x1p-3"},       {"lr", ""},             {"query-fraction", "0"},   {"query-fraction", "1"},
-        {"validation-split", "1"}, {"validation-split", "-0.1"}, {"seed", "4294967296"}, {"schedule", "cos"},
-        {"schedule", ""},       {"schedule", "cosine|warmup"}, {"memory", "0"},    {"memory", "4GB"},
-        {"memory", "-4G"},      {"model", ""},
+        {"epochs", "0"},
+        {"epochs", "-1"},
+        {"epochs", "3x"},
+        {"epochs", ""},
+        {"epochs", "1.5"},
+        {"epochs", " 3"},
+        {"epochs", "99999999999999999999"},
+        {"lr", "0"},
+        {"lr", "nan"},
+        {"lr", "inf"},
+        {"lr", "1e-5x"},
+        {"lr", "0x1p-3"},
+        {"lr", ""},
+        {"query-fraction", "0"},
+        {"query-fraction", "1"},
+        {"validation-split", "1"},
+        {"validation-split", "-0.1"},
+        {"seed", "4294967296"},
+        {"schedule", "cos"},
+        {"schedule", ""},
+        {"schedule", "cosine|warmup"},
+        {"memory", "0"},
+        {"memory", "4GB"},
+        {"memory", "-4G"},
+        {"model", ""},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct tabft_failure f = {0};
@@ -121,4 +139,5 @@ START_TEST(json_has_every_option_that_bears_on_the_run)
 }
 END_TEST
 
-UNIT_MAIN("options", defaults_are_those_of_tabpfn, texts_become_values, what_is_no_value_is_refused, what_belongs_together_is_checked, json_has_every_option_that_bears_on_the_run)
+UNIT_MAIN("options", defaults_are_those_of_tabpfn, texts_become_values, what_is_no_value_is_refused,
+          what_belongs_together_is_checked, json_has_every_option_that_bears_on_the_run)
