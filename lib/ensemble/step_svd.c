@@ -273,6 +273,13 @@ static void project_block(void *context, size_t block, int thread)
     }
 }
 
+/* OpenBLAS starts its threads before main, each with a buffer of its own, and loops without end where memory for them is
+ * short. Ours are all there are: so it is told before it looks, which in a static program is before its own constructor. */
+__attribute__((constructor(101))) static void keep_openblas_single(void)
+{
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
+}
+
 int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool, struct tabft_failure *f)
 {
     size_t columns = x->n_columns, n = x->n_context, scratch_total;
