@@ -197,12 +197,13 @@ static void bench_ops(struct bench *b)
 
 /* ---- a step ---- */
 
+/* Of one estimator. The last block's attention over rows and what follows run on the target column alone. */
 static double network_flops(size_t rows, size_t context, size_t columns, bool recompute)
 {
-    const double e = 192, layers = 24, tokens = (double)(rows * columns), kept = (double)(context * columns);
-    const double linear = 2.0 * e * e * (tokens * (3 + 1 + 1 + 1 + 4) + kept * 2) * layers;
-    const double attention =
-        4.0 * e * (double)(rows * context * columns) * layers + 4.0 * e * (double)(rows * columns * columns) * layers;
+    const double e = 192, layers = 24, r = (double)rows, n = (double)context, c = (double)columns;
+    const double all = (layers - 1) * c + 1; /* columns of all blocks' later parts */
+    const double linear = 2.0 * e * e * (4 * r * c * layers + (6 * r + 2 * n) * all);
+    const double attention = 4.0 * e * (r * n * all + r * c * c * layers);
     return linear * (recompute ? 4 : 3) + attention * (recompute ? 4.5 : 3.5);
 }
 

@@ -302,7 +302,11 @@ static void backward_unit(void *context, size_t unit, int thread)
     const struct attention *a = context;
     const struct op_attention *s = a->sizes;
     const struct cpu_kernels *k = a->cpu->k;
-    const size_t kv_head = unit % kv_heads(s), sequence = unit / kv_heads(s);
+    /* Where query tokens share a head, the units of the first heads are the longest: they go first, so that threads
+     * end together. */
+    const bool by_head = s->n_query > 0;
+    const size_t kv_head = by_head ? unit / s->sequences : unit % kv_heads(s);
+    const size_t sequence = by_head ? unit % s->sequences : unit / kv_heads(s);
     struct backward_memory m;
     backward_layout(a->cpu, s, (float *)a->call->scratch + (size_t)thread * a->scratch_floats, &m);
     for (size_t j = 0; j < s->n_context; j += KEYS_BACK) {

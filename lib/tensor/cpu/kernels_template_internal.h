@@ -85,7 +85,8 @@ INLINE void fetch_ahead(const struct product *p, size_t i, size_t j)
 {
     enum { LINE = 16 };
     if (p->a_row != p->k || i + TILE_ROWS >= p->m) return;
-    const size_t rows = smaller(TILE_ROWS, p->m - i - TILE_ROWS), share = (rows * p->k * TILE_COLUMNS + p->n - 1) / p->n;
+    const size_t rows = smaller(TILE_ROWS, p->m - i - TILE_ROWS),
+                 share = (rows * p->k * TILE_COLUMNS + p->n - 1) / p->n;
     const float *from = p->a + (i + TILE_ROWS) * p->k + j * rows * p->k / p->n;
     for (size_t l = 0; l < share; l += LINE) __builtin_prefetch(from + l);
 }
