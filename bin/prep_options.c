@@ -7,57 +7,57 @@
 #include "base/memory.h"
 #include "tool.h"
 
-const char prep_help[] =
-    "Usage: tabft-prep pack [OPTION]... -o OUT.tbf INPUT...\n"
-    "       tabft-prep merge [--force] -o OUT.tbf PART.tbf...\n"
-    "       tabft-prep split --test ROWS|FRACTION [--seed N] --train-out A.tbf\n"
-    "                        --test-out B.tbf FILE.tbf\n"
-    "       tabft-prep cat [-o OUT.csv] FILE.tbf\n"
-    "       tabft-prep info [--json] FILE.tbf\n"
-    "       tabft-prep verify FILE.tbf\n"
-    "Tables in CSV, TSV (RFC 4180, UTF-8) or NPY, gzipped or not, into packed files,\n"
-    "which training and prediction read, and back. INPUT - is stdin.\n"
-    "\n"
-    "  -o, --output FILE      what is written; - is stdout\n"
-    "      --force            replace existing outputs\n"
-    "      --threads N        0 (default): the CPUs that Slurm gives this process;\n"
-    "                         results do not depend on it\n"
-    "      --quiet            no reports, only warnings and errors\n"
-    "      --help             this text\n"
-    "      --version          version and licence\n"
-    "\n"
-    "pack:\n"
-    "      --target COL       the column to predict (default: none)\n"
-    "      --task TASK        classification, regression or auto (default): texts,\n"
-    "                         booleans and up to 20 whole numbers are classes\n"
-    "      --classes          the target's cells are class names, letter for letter\n"
-    "      --schema FILE.tbf  kinds, target and task as in that table\n"
-    "      --text COL         keep a column as text (again for more)\n"
-    "      --numeric COL      refuse what is no number in a column (again for more)\n"
-    "      --na LIST          comma-separated spellings of missing cells in number\n"
-    "                         and boolean columns (default: NA,N/A,n/a,#N/A,<NA>,\n"
-    "                         NaN,nan,NAN,-nan,-NaN,null,NULL,None)\n"
-    "      --na-text LIST     the same in text columns (default: none). An empty\n"
-    "                         cell is missing everywhere\n"
-    "      --delimiter C      between cells (default: tab for .tsv and .tab, else ,)\n"
-    "      --decimal C        decimal point: . (default) or ,\n"
-    "      --no-header        the first record is data; columns are x0, x1, ...\n"
-    "      --fill-short       short records are filled with missing cells\n"
-    "      --part I/N         rows of part I (from 0) of N; merge joins the parts\n"
-    "      --block-bytes N    text a thread takes at a time (default 1048576)\n"
-    "\n"
-    "split:\n"
-    "      --test ROWS|FRACTION  size of the test table: whole, or 0 < F < 1\n"
-    "      --seed N           seed of the draw (default 0)\n"
-    "      --train-out FILE   the rows that are left\n"
-    "      --test-out FILE    the drawn rows\n"
-    "\n"
-    "info:\n"
-    "      --json             JSON on stdout instead of text\n"
-    "\n"
-    "Exit status: 0 done, 2 wrong use, 3 bad input, 4 system.\n";
+const char prep_help[] = "Usage: tabft-prep pack [OPTION]... -o OUT.tbf INPUT...\n"
+                         "       tabft-prep merge [--force] -o OUT.tbf PART.tbf...\n"
+                         "       tabft-prep split --test ROWS|FRACTION [--seed N] --train-out A.tbf\n"
+                         "                        --test-out B.tbf FILE.tbf\n"
+                         "       tabft-prep cat [-o OUT.csv] FILE.tbf\n"
+                         "       tabft-prep info [--json] FILE.tbf\n"
+                         "       tabft-prep verify FILE.tbf\n"
+                         "Tables in CSV, TSV (RFC 4180, UTF-8) or NPY, gzipped or not, into packed files,\n"
+                         "which training and prediction read, and back. INPUT - is stdin.\n"
+                         "\n"
+                         "  -o, --output FILE      what is written; - is stdout\n"
+                         "      --force            replace existing outputs\n"
+                         "      --threads N        0 (default): the CPUs that Slurm gives this process;\n"
+                         "                         results do not depend on it\n"
+                         "      --quiet            no reports, only warnings and errors\n"
+                         "      --help             this text\n"
+                         "      --version          version and licence\n"
+                         "\n"
+                         "pack:\n"
+                         "      --target COL       the column to predict (default: none)\n"
+                         "      --task TASK        classification, regression or auto (default): texts,\n"
+                         "                         booleans and up to 20 whole numbers are classes\n"
+                         "      --classes          the target's cells are class names, letter for letter\n"
+                         "      --schema FILE.tbf  kinds, target and task as in that table\n"
+                         "      --text COL         keep a column as text (again for more)\n"
+                         "      --numeric COL      refuse what is no number in a column (again for more)\n"
+                         "      --na LIST          comma-separated spellings of missing cells in number\n"
+                         "                         and boolean columns (default: NA,N/A,n/a,#N/A,<NA>,\n"
+                         "                         NaN,nan,NAN,-nan,-NaN,null,NULL,None)\n"
+                         "      --na-text LIST     the same in text columns (default: none). An empty\n"
+                         "                         cell is missing everywhere\n"
+                         "      --delimiter C      between cells (default: tab for .tsv and .tab, else ,)\n"
+                         "      --decimal C        decimal point: . (default) or ,\n"
+                         "      --no-header        the first record is data; columns are x0, x1, ...\n"
+                         "      --fill-short       short records are filled with missing cells\n"
+                         "      --part I/N         rows of part I (from 0) of N; merge joins the parts\n"
+                         "      --block-bytes N    text a thread takes at a time (default 1048576)\n"
+                         "\n"
+                         "split:\n"
+                         "      --test ROWS|FRACTION  size of the test table: whole, or 0 < F < 1\n"
+                         "      --seed N           seed of the draw (default 0)\n"
+                         "      --train-out FILE   the rows that are left\n"
+                         "      --test-out FILE    the drawn rows\n"
+                         "\n"
+                         "info:\n"
+                         "      --json             JSON on stdout instead of text\n"
+                         "\n"
+                         "Exit status: 0 done, 2 wrong use, 3 bad input, 4 system.\n";
 
-static const char *const default_na[] = {"NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "-NaN", "null", "NULL", "None"};
+static const char *const default_na[] = {"NA",  "N/A",  "n/a",  "#N/A", "<NA>", "NaN", "nan",
+                                         "NAN", "-nan", "-NaN", "null", "NULL", "None"};
 
 static const struct option long_options[] = {{"output", required_argument, NULL, 'o'},
                                              {"force", no_argument, NULL, OPT_FORCE},
@@ -84,7 +84,6 @@ static const struct option long_options[] = {{"output", required_argument, NULL,
                                              {"json", no_argument, NULL, OPT_JSON},
                                              {0}};
 
-
 static int read_task(const char *text, enum table_task *task, struct tabft_failure *f)
 {
     if (strcmp(text, "auto") == 0) *task = TABLE_NO_TASK;
@@ -95,7 +94,8 @@ static int read_task(const char *text, enum table_task *task, struct tabft_failu
 }
 
 /* Cuts a comma-separated list; empty entries are left out. */
-static int read_list(const char *option, const char *text, char **copy, const char **list, size_t *n, struct tabft_failure *f)
+static int read_list(const char *option, const char *text, char **copy, const char **list, size_t *n,
+                     struct tabft_failure *f)
 {
     char *rest;
     free(*copy);
@@ -124,7 +124,8 @@ static int read_part(const char *text, struct pack_options *o, struct tabft_fail
     char copy[64];
     uint64_t part, n;
     const char *slash = strchr(text, '/');
-    if (slash == NULL || (size_t)(slash - text) >= sizeof copy) FAIL(f, TABFT_USE, "--part %.100s: I/N is needed, as 0/4", text);
+    if (slash == NULL || (size_t)(slash - text) >= sizeof copy)
+        FAIL(f, TABFT_USE, "--part %.100s: I/N is needed, as 0/4", text);
     memcpy(copy, text, (size_t)(slash - text));
     copy[slash - text] = '\0';
     TRY(tool_integer("--part", copy, 0, 999999, &part, f));
@@ -197,7 +198,8 @@ void prep_given_clear(struct given *g)
 int prep_read_options(int argc, char **argv, const int *allowed, struct given *g, struct tabft_failure *f)
 {
     int error = 0, found;
-    *g = (struct given){.pack = {.point = '.', .block_bytes = PACK_BLOCK_BYTES, .n_na = sizeof default_na / sizeof *default_na}};
+    *g = (struct given){
+        .pack = {.point = '.', .block_bytes = PACK_BLOCK_BYTES, .n_na = sizeof default_na / sizeof *default_na}};
     memcpy(g->na_list, default_na, sizeof default_na);
     TRY(memory_new(&g->text, (size_t)argc, sizeof *g->text, "options", f));
     TRY(memory_new(&g->numeric, (size_t)argc, sizeof *g->numeric, "options", f));

@@ -30,8 +30,25 @@ static int one_file(int argc, char **argv, struct tabft_failure *f)
 
 static int run_pack(int argc, char **argv, struct tabft_failure *f)
 {
-    static const int allowed[] = {'o', OPT_FORCE, OPT_THREADS, OPT_QUIET, OPT_TARGET, OPT_TASK, OPT_CLASSES, OPT_SCHEMA, OPT_TEXT, OPT_NUMERIC,
-                                  OPT_NA, OPT_NA_TEXT, OPT_DELIMITER, OPT_DECIMAL, OPT_NO_HEADER, OPT_FILL_SHORT, OPT_PART, OPT_BLOCK_BYTES, 0};
+    static const int allowed[] = {'o',
+                                  OPT_FORCE,
+                                  OPT_THREADS,
+                                  OPT_QUIET,
+                                  OPT_TARGET,
+                                  OPT_TASK,
+                                  OPT_CLASSES,
+                                  OPT_SCHEMA,
+                                  OPT_TEXT,
+                                  OPT_NUMERIC,
+                                  OPT_NA,
+                                  OPT_NA_TEXT,
+                                  OPT_DELIMITER,
+                                  OPT_DECIMAL,
+                                  OPT_NO_HEADER,
+                                  OPT_FILL_SHORT,
+                                  OPT_PART,
+                                  OPT_BLOCK_BYTES,
+                                  0};
     int error = 0;
     struct given g;
     struct threads *pool = NULL;
@@ -76,7 +93,8 @@ static int run_merge(int argc, char **argv, struct tabft_failure *f)
     if (error < 0) return error;
     TRY(need_output(&g, argv[0], f));
     TRY(open_threads(&g, &pool, f));
-    TRY(prep_merge((const char *const *)argv + optind, (size_t)(argc - optind), g.output, g.force, pool, &(struct prep_say){say, &g.quiet}, f));
+    TRY(prep_merge((const char *const *)argv + optind, (size_t)(argc - optind), g.output, g.force, pool,
+                   &(struct prep_say){say, &g.quiet}, f));
 fail:
     threads_close(pool);
     prep_given_clear(&g);
@@ -85,14 +103,17 @@ fail:
 
 static int run_split(int argc, char **argv, struct tabft_failure *f)
 {
-    static const int allowed[] = {OPT_TEST, OPT_SEED, OPT_TRAIN_OUT, OPT_TEST_OUT, OPT_FORCE, OPT_THREADS, OPT_QUIET, 0};
+    static const int allowed[] = {OPT_TEST,  OPT_SEED,    OPT_TRAIN_OUT, OPT_TEST_OUT,
+                                  OPT_FORCE, OPT_THREADS, OPT_QUIET,     0};
     struct given g;
     struct threads *pool = NULL;
     int error = prep_read_options(argc, argv, allowed, &g, f);
     if (error < 0) return error;
     TRY(one_file(argc, argv, f));
-    if (g.split.train == NULL || g.split.test == NULL) FAIL(f, TABFT_USE, "split: --train-out and --test-out name the two tables");
-    if (g.split.rows == 0 && !(g.split.fraction > 0)) FAIL(f, TABFT_USE, "split: --test says how many rows the test table gets");
+    if (g.split.train == NULL || g.split.test == NULL)
+        FAIL(f, TABFT_USE, "split: --train-out and --test-out name the two tables");
+    if (g.split.rows == 0 && !(g.split.fraction > 0))
+        FAIL(f, TABFT_USE, "split: --test says how many rows the test table gets");
     TRY(open_threads(&g, &pool, f));
     g.split.input = argv[optind];
     g.split.force = g.force;
@@ -142,7 +163,8 @@ fail:
 
 int main(int argc, char **argv)
 {
-    static const struct tool_verb verbs[] = {{"pack", run_pack}, {"merge", run_merge},   {"split", run_split}, {"cat", run_cat},
-                                             {"info", run_info}, {"verify", run_verify}, {NULL, NULL}};
+    static const struct tool_verb verbs[] = {{"pack", run_pack}, {"merge", run_merge}, {"split", run_split},
+                                             {"cat", run_cat},   {"info", run_info},   {"verify", run_verify},
+                                             {NULL, NULL}};
     return tool_main(&(struct tool){"tabft-prep", prep_help, verbs}, argc, argv);
 }

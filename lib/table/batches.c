@@ -1,5 +1,5 @@
-/* Pass 1, reading: an input comes in batches of blocks; these are cut into segments of whole records by counting quotes, the
- * segments are surveyed in parallel, and what they found is added up in their order. */
+/* Pass 1, reading: an input comes in batches of blocks; these are cut into segments of whole records by counting
+ * quotes, the segments are surveyed in parallel, and what they found is added up in their order. */
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 struct batch {
     struct pack *p;
     size_t input;
-    char *text;             /* [room + RECORDS_PADDING] */
-    size_t room, carry, n;  /* bytes of an unfinished record from before, and of all */
-    uint64_t offset;        /* of text in the input */
+    char *text;            /* [room + RECORDS_PADDING] */
+    size_t room, carry, n; /* bytes of an unfinished record from before, and of all */
+    uint64_t offset;       /* of text in the input */
     size_t block_bytes, n_blocks;
-    bool *odd;              /* [blocks] an odd number of quotes in it */
-    struct found *found;    /* [blocks_max + 1] */
+    bool *odd;           /* [blocks] an odd number of quotes in it */
+    struct found *found; /* [blocks_max + 1] */
     struct segment *segment;
     size_t n_segments, blocks_max;
     struct sha256_ctx sha;
@@ -72,7 +72,8 @@ static size_t cut_rows(struct batch *b)
     return b->n;
 }
 
-/* Cuts the text into runs of whole records, one for each block where it can be. At the end of the input all is taken. */
+/* Cuts the text into runs of whole records, one for each block where it can be. At the end of the input all is taken.
+ */
 static size_t cut_segments(struct batch *b, bool last)
 {
     if (b->p->is_npy) return cut_rows(b);
@@ -88,7 +89,8 @@ static size_t cut_segments(struct batch *b, bool last)
         size_t at = b->carry + (i + 1) * b->block_bytes, to = i + 1 == b->n_blocks ? end : next_record(b, at, at_block);
         if (to > end) to = end;
         if (to <= from) continue;
-        b->segment[b->n_segments++] = (struct segment){.input = b->input, .offset = b->offset + from, .size = to - from};
+        b->segment[b->n_segments++] = (struct segment){
+            .input = b->input, .offset = b->offset + from, .size = to - from};
         from = to;
     }
     return end;
@@ -123,7 +125,8 @@ fail:
 
 static int fail_long(struct batch *b, struct tabft_failure *f)
 {
-    return input_fail(&b->p->input[b->input], b->offset, f, "a record longer than %d bytes begins here; a quote in it may never be closed", (int)RECORD_MAX);
+    return input_fail(&b->p->input[b->input], b->offset, f,
+                      "a record longer than %d bytes begins here; a quote in it may never be closed", (int)RECORD_MAX);
 }
 
 /* One batch: reads, cuts, surveys, keeps the unfinished record. */

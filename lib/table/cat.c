@@ -132,7 +132,8 @@ fail:
     return error;
 }
 
-static int put_groups(struct cat *x, struct file_writer *w, struct cells *cells, struct threads *pool, struct tabft_failure *f)
+static int put_groups(struct cat *x, struct file_writer *w, struct cells *cells, struct threads *pool,
+                      struct tabft_failure *f)
 {
     int error = 0;
     for (size_t g = 0; g < schema_groups(packed_reader_schema(x->r)); g++) {

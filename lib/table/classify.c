@@ -7,7 +7,10 @@
 
 static bool blank(char c) { return c == ' ' || c == '\t'; }
 
-static bool is_word(const char *text, size_t n, const char *word) { return strlen(word) == n && memcmp(text, word, n) == 0; }
+static bool is_word(const char *text, size_t n, const char *word)
+{
+    return strlen(word) == n && memcmp(text, word, n) == 0;
+}
 
 static bool is_infinite(const char *text, size_t n, double *v)
 {

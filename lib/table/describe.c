@@ -12,7 +12,8 @@ static json_t *column_json(const struct packed_reader *r, size_t c)
 {
     const struct schema *s = packed_reader_schema(r);
     const struct schema_column *column = &s->column[c];
-    json_t *all = json_pack("{s:s, s:s, s:s}", "name", column->name, "kind", kind_name(column->kind), "storage", storage_name(column->storage));
+    json_t *all = json_pack("{s:s, s:s, s:s}", "name", column->name, "kind", kind_name(column->kind), "storage",
+                            storage_name(column->storage));
     json_t *statistics = statistics_json(s, c, &packed_reader_statistics(r)[c]);
     if (column->n_texts > 0) json_object_set_new(all, "texts", json_integer((json_int_t)column->n_texts));
     if (json_object_update(all, statistics) != 0) {
@@ -31,8 +32,9 @@ static json_t *table_json(const struct packed_reader *r)
     for (size_t i = 0; i < s->n_labels; i++) json_array_append_new(labels, json_string(s->label[i]));
     json_t *target = s->target == TABLE_NO_TARGET ? json_null() : json_string(s->column[s->target].name);
     bool whole = json_array_size(columns) == s->n_columns && json_array_size(labels) == s->n_labels;
-    json_t *all = json_pack("{s:i, s:I, s:s, s:I, s:o, s:s, s:o, s:o, s:O}", "schema", 1, "bytes", (json_int_t)packed_reader_file_size(r), "digest",
-                            packed_reader_digest(r), "rows", (json_int_t)s->n_rows, "target", target, "task", task_name(s->task), "labels", labels,
+    json_t *all = json_pack("{s:i, s:I, s:s, s:I, s:o, s:s, s:o, s:o, s:O}", "schema", 1, "bytes",
+                            (json_int_t)packed_reader_file_size(r), "digest", packed_reader_digest(r), "rows",
+                            (json_int_t)s->n_rows, "target", target, "task", task_name(s->task), "labels", labels,
                             "columns", columns, "provenance", packed_reader_provenance(r));
     if (whole) return all;
     json_decref(all);
@@ -50,7 +52,8 @@ static void put_column(FILE *to, const struct packed_reader *r, size_t c)
     const struct schema *s = packed_reader_schema(r);
     const struct schema_column *column = &s->column[c];
     const struct column_statistics *n = &packed_reader_statistics(r)[c];
-    (void)fprintf(to, "%-8s %-4s %10llu missing  ", kind_name(column->kind), storage_name(column->storage), (unsigned long long)n->n_missing);
+    (void)fprintf(to, "%-8s %-4s %10llu missing  ", kind_name(column->kind), storage_name(column->storage),
+                  (unsigned long long)n->n_missing);
     put_plain(to, column->name);
     if (s->target == (ptrdiff_t)c) (void)fprintf(to, "  (target, %s)", task_name(s->task));
     if (column->n_texts > 0) (void)fprintf(to, "  %zu texts", column->n_texts);
@@ -65,11 +68,12 @@ static void put_table(FILE *to, const struct packed_reader *r)
     const struct schema *s = packed_reader_schema(r);
     const json_t *inputs = json_object_get(packed_reader_provenance(r), "inputs");
     put_plain(to, packed_reader_path(r));
-    (void)fprintf(to, ": %zu rows, %zu columns, %llu bytes\ndigest %s\n", s->n_rows, s->n_columns, (unsigned long long)packed_reader_file_size(r),
-                  packed_reader_digest(r));
+    (void)fprintf(to, ": %zu rows, %zu columns, %llu bytes\ndigest %s\n", s->n_rows, s->n_columns,
+                  (unsigned long long)packed_reader_file_size(r), packed_reader_digest(r));
     for (size_t i = 0; i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
-        const char *name = json_string_value(json_object_get(in, "name")), *digest = json_string_value(json_object_get(in, "sha256"));
+        const char *name = json_string_value(json_object_get(in, "name")),
+                   *digest = json_string_value(json_object_get(in, "sha256"));
         if (name == NULL || digest == NULL) continue;
         (void)fputs("made from ", to);
         put_plain(to, name);

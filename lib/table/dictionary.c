@@ -99,7 +99,8 @@ int dictionary_sort(struct dictionary *d, struct texts *sorted, struct tabft_fai
     if (d->used > 0) memcpy(sorted->block, d->bytes, d->used);
     for (size_t i = 0; i < d->n; i++) sorted->text[i] = sorted->block + d->offset[i];
     if (d->n > 0) qsort(sorted->text, d->n, sizeof *sorted->text, compare_texts);
-    for (size_t i = 0; i < d->n; i++) d->rank[dictionary_find(d, sorted->text[i], strlen(sorted->text[i]))] = (uint32_t)i;
+    for (size_t i = 0; i < d->n; i++)
+        d->rank[dictionary_find(d, sorted->text[i], strlen(sorted->text[i]))] = (uint32_t)i;
     return 0;
 fail:
     texts_clear(sorted);

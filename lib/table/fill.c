@@ -14,12 +14,12 @@ enum action { FILL_REAL, FILL_INTEGER, FILL_BOOLEAN, FILL_TEXT, LABEL_REAL, LABE
 
 struct fill {
     struct pack *p;
-    enum action *action;  /* [n_columns] */
-    struct cells *cells;  /* [n_columns][room] */
+    enum action *action;        /* [n_columns] */
+    struct cells *cells;        /* [n_columns][room] */
     uint64_t first_row, n_rows; /* wanted, of all rows */
-    uint64_t base;        /* row of all that slot 0 holds */
-    size_t first_segment; /* of block 0 */
-    char **text;          /* a buffer a thread */
+    uint64_t base;              /* row of all that slot 0 holds */
+    size_t first_segment;       /* of block 0 */
+    char **text;                /* a buffer a thread */
     size_t *room;
     struct records *records; /* a thread */
     struct loop_failure failure;
@@ -32,7 +32,10 @@ struct fill_context {
 
 /* ---- cells ---- */
 
-static int changed(struct tabft_failure *f) { return tabft_fail(f, TABFT_INPUT, "the file changed while it was read; run again when nothing writes to it"); }
+static int changed(struct tabft_failure *f)
+{
+    return tabft_fail(f, TABFT_INPUT, "the file changed while it was read; run again when nothing writes to it");
+}
 
 static size_t label_of_integer(const struct pack *p, int64_t v)
 {
@@ -59,15 +62,17 @@ static size_t label_of_real(const struct pack *p, double v)
 }
 
 /* The value of a cell in a number or boolean column. */
-static int cell_value(const struct pack *p, enum action action, const struct cell *cell, bool *missing, int64_t *integer, double *real,
-                      struct tabft_failure *f)
+static int cell_value(const struct pack *p, enum action action, const struct cell *cell, bool *missing,
+                      int64_t *integer, double *real, struct tabft_failure *f)
 {
     size_t spelling;
     *missing = false;
     if (cell->is_number) {
         if (action == FILL_REAL || action == LABEL_REAL) {
-            if (number_double(&cell->number, cell->number_text, cell->number_end, p->format.point, p->locale, real)) return 0;
-        } else if ((action == FILL_INTEGER || action == LABEL_INTEGER) && cell->number.integer && number_int64(&cell->number, integer)) {
+            if (number_double(&cell->number, cell->number_text, cell->number_end, p->format.point, p->locale, real))
+                return 0;
+        } else if ((action == FILL_INTEGER || action == LABEL_INTEGER) && cell->number.integer &&
+                   number_int64(&cell->number, integer)) {
             return 0;
         }
         return changed(f);
@@ -86,8 +91,8 @@ static int cell_value(const struct pack *p, enum action action, const struct cel
 }
 
 /* Puts a value where it belongs: a number, or the code of the label it is. */
-static int put_value(const struct pack *p, enum action action, struct cells *cells, size_t row, bool missing, int64_t integer, double real,
-                     struct tabft_failure *f)
+static int put_value(const struct pack *p, enum action action, struct cells *cells, size_t row, bool missing,
+                     int64_t integer, double real, struct tabft_failure *f)
 {
     size_t code;
     cells->absent[row] = missing;
@@ -103,8 +108,8 @@ static int put_value(const struct pack *p, enum action action, struct cells *cel
     return code == SIZE_MAX ? changed(f) : 0;
 }
 
-static int put_text(const struct pack *p, size_t column, enum action action, const struct cell *cell, size_t row, struct cells *cells,
-                    struct tabft_failure *f)
+static int put_text(const struct pack *p, size_t column, enum action action, const struct cell *cell, size_t row,
+                    struct cells *cells, struct tabft_failure *f)
 {
     const struct column_plan *plan = &p->column[column];
     size_t spelling;
@@ -117,7 +122,8 @@ static int put_text(const struct pack *p, size_t column, enum action action, con
     return 0;
 }
 
-static inline int fill_cell(void *context, uint64_t record, size_t column, const struct cell *cell, struct tabft_failure *f)
+static inline int fill_cell(void *context, uint64_t record, size_t column, const struct cell *cell,
+                            struct tabft_failure *f)
 {
     const struct fill_context *c = context;
     const struct pack *p = c->x->p;
@@ -129,7 +135,8 @@ static inline int fill_cell(void *context, uint64_t record, size_t column, const
     enum action action = c->x->action[column];
     if (action == FILL_REAL && cell->is_number) { /* most cells of most tables */
         double v;
-        if (!number_double(&cell->number, cell->number_text, cell->number_end, p->format.point, p->locale, &v)) return changed(f);
+        if (!number_double(&cell->number, cell->number_text, cell->number_end, p->format.point, p->locale, &v))
+            return changed(f);
         cells->slot[row] = slot_of_double(v);
         return 0;
     }
@@ -158,10 +165,13 @@ static int fill_matrix(struct fill *x, const struct segment *s, const unsigned c
         if (x->action[column] == FILL_TEXT || x->action[column] == LABEL_TEXT) {
             char text[NUMBER_PRINT_MAX];
             struct cell cell = {.text = text};
-            if (!missing) cell.length = n->type == 'f' ? number_print_double(real, x->p->locale, text) : number_print_int64(integer, text);
+            if (!missing)
+                cell.length = n->type == 'f' ? number_print_double(real, x->p->locale, text)
+                                             : number_print_int64(integer, text);
             error = put_text(x->p, column, x->action[column], &cell, (size_t)(of_all - x->base), &x->cells[column], f);
         } else {
-            error = put_value(x->p, x->action[column], &x->cells[column], (size_t)(of_all - x->base), missing, integer, real, f);
+            error = put_value(x->p, x->action[column], &x->cells[column], (size_t)(of_all - x->base), missing, integer,
+                              real, f);
         }
         if (error < 0) return error;
     }
@@ -289,7 +299,8 @@ int pack_fill(struct pack *p, struct packed_writer *w, uint64_t first_row, uint6
     TRY(memory_new(&x.text, n_threads, sizeof *x.text, "text", f));
     TRY(memory_new(&x.room, n_threads, sizeof *x.room, "text", f));
     TRY(memory_new(&x.records, n_threads, sizeof *x.records, "text", f));
-    for (size_t i = 0; i < n_threads; i++) x.records[i] = (struct records){.format = &p->format, .n_columns = p->n_columns};
+    for (size_t i = 0; i < n_threads; i++)
+        x.records[i] = (struct records){.format = &p->format, .n_columns = p->n_columns};
     choose_actions(&x);
     TRY(cells_new(&x.cells, p->n_columns, room_needed(&x, at_once), f));
     TRY(fill_all(&x, w, at_once, f));

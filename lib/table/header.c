@@ -35,9 +35,10 @@ fail:
     return error;
 }
 
-/* Cells of the record; with no_header they are only counted, and named x0, x1, ... *nameless is where an empty one lies. */
-static int take_names(const struct pack *p, struct records *r, const char *begin, const char *end, const char *record, struct names *names,
-                      const char **after, uint64_t *nameless, struct tabft_failure *f)
+/* Cells of the record; with no_header they are only counted, and named x0, x1, ... *nameless is where an empty one
+ * lies. */
+static int take_names(const struct pack *p, struct records *r, const char *begin, const char *end, const char *record,
+                      struct names *names, const char **after, uint64_t *nameless, struct tabft_failure *f)
 {
     int error = 0;
     enum scan_end ended = SCAN_NEXT;
@@ -51,8 +52,11 @@ static int take_names(const struct pack *p, struct records *r, const char *begin
             TRY(add_name(names, made, (size_t)snprintf(made, sizeof made, "x%zu", names->n), f));
         } else {
             if (cell.length == 0 && *nameless == UINT64_MAX) *nameless = cell.offset;
-            if (cell.length > TABLE_NAME_MAX) FAIL(f, TABFT_INPUT, "column %zu has a name of %zu bytes; %d are taken", names->n + 1, cell.length, (int)TABLE_NAME_MAX);
-            if (!utf8_valid(cell.text, cell.length)) FAIL(f, TABFT_INPUT, "the name of column %zu is not UTF-8; iconv makes it", names->n + 1);
+            if (cell.length > TABLE_NAME_MAX)
+                FAIL(f, TABFT_INPUT, "column %zu has a name of %zu bytes; %d are taken", names->n + 1, cell.length,
+                     (int)TABLE_NAME_MAX);
+            if (!utf8_valid(cell.text, cell.length))
+                FAIL(f, TABFT_INPUT, "the name of column %zu is not UTF-8; iconv makes it", names->n + 1);
             TRY(add_name(names, cell.text, cell.length, f));
         }
         *after = at;
@@ -67,8 +71,10 @@ static int fail_nameless(const struct input *in, uint64_t offset, uint64_t recor
     uint64_t line = 0, column = 0;
     int error = input_place(in, records, &line, &column, f);
     if (error < 0) return error;
-    return input_fail(in, offset, f, "a column has no name, so cells from line %llu on would have none; name it, or remove the delimiter too many",
-                      (unsigned long long)line);
+    return input_fail(
+        in, offset, f,
+        "a column has no name, so cells from line %llu on would have none; name it, or remove the delimiter too many",
+        (unsigned long long)line);
 }
 
 /* Reads from the start until a whole record is there. */
@@ -84,7 +90,8 @@ static int text_names(struct pack *p, struct input *in, struct names *names, str
         text[n] = text[n + 1] = '\n';
         const char *end = text + n, *record = text, *after = text;
         bool all = in->start + n == in->size;
-        while (record < end && (*record == '\n' || (*record == '\r' && record[1] == '\n'))) record += *record == '\n' ? 1 : 2;
+        while (record < end && (*record == '\n' || (*record == '\r' && record[1] == '\n')))
+            record += *record == '\n' ? 1 : 2;
         if (record >= end && all) FAIL(f, TABFT_INPUT, "%s: no header: the file holds no table", input_said(in));
         if (record >= end && room >= RECORD_MAX)
             FAIL(f, TABFT_INPUT, "%s: no header: its first %zu bytes are blank lines", input_said(in), n);
@@ -122,12 +129,13 @@ static struct column_plan *find_column(const struct pack *p, struct column_plan 
     return found == NULL ? NULL : *found;
 }
 
-static int need_column(const struct pack *p, struct column_plan *const *sorted, const char *option, const char *name, struct column_plan **out,
-                       struct tabft_failure *f)
+static int need_column(const struct pack *p, struct column_plan *const *sorted, const char *option, const char *name,
+                       struct column_plan **out, struct tabft_failure *f)
 {
     *out = find_column(p, sorted, name);
     if (*out != NULL) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: %s %s: no such column; the first is called %s", input_said(&p->input[0]), option, name, p->column[0].name);
+    return tabft_fail(f, TABFT_INPUT, "%s: %s %s: no such column; the first is called %s", input_said(&p->input[0]),
+                      option, name, p->column[0].name);
 }
 
 /* Kinds, target and task of another table. A column that this table lacks is refused, but for the target. */
@@ -141,7 +149,8 @@ static int apply_schema(struct pack *p, struct column_plan *const *sorted, const
         struct column_plan *column = find_column(p, sorted, s->column[c].name);
         bool is_target = s->target == (ptrdiff_t)c;
         if (column == NULL && !is_target) {
-            FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing", input_said(&p->input[0]), s->column[c].name, p->options->schema);
+            FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing", input_said(&p->input[0]), s->column[c].name,
+                 p->options->schema);
         }
         if (column == NULL) continue;
         if (is_target && *target == NULL) {
@@ -170,7 +179,8 @@ static int apply_options(struct pack *p, struct tabft_failure *f)
     qsort(sorted, p->n_columns, sizeof *sorted, compare_plans);
     for (size_t c = 1; c < p->n_columns; c++) {
         if (strcmp(sorted[c - 1]->name, sorted[c]->name) == 0) {
-            FAIL(f, TABFT_INPUT, "%s: two columns are called %s; give each a name of its own", input_said(&p->input[0]), sorted[c]->name);
+            FAIL(f, TABFT_INPUT, "%s: two columns are called %s; give each a name of its own", input_said(&p->input[0]),
+                 sorted[c]->name);
         }
     }
     if (o->schema != NULL) TRY(apply_schema(p, sorted, &target, f));
@@ -181,7 +191,8 @@ static int apply_options(struct pack *p, struct tabft_failure *f)
     }
     for (size_t i = 0; i < o->n_numeric; i++) {
         TRY(need_column(p, sorted, "--numeric", o->numeric[i], &column, f));
-        if (column->force_text && o->schema == NULL) FAIL(f, TABFT_USE, "--text and --numeric both name column %s", column->name);
+        if (column->force_text && o->schema == NULL)
+            FAIL(f, TABFT_USE, "--text and --numeric both name column %s", column->name);
         column->force_number = true;
         column->force_text = false;
     }
@@ -217,12 +228,14 @@ fail:
 static int check_names(const struct pack *p, const struct input *in, const struct names *names, struct tabft_failure *f)
 {
     if (names->n != p->n_columns) {
-        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", input_said(in), names->n, input_said(&p->input[0]), p->n_columns);
+        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", input_said(in), names->n,
+                          input_said(&p->input[0]), p->n_columns);
     }
     for (size_t c = 0; c < names->n; c++) {
         if (strcmp(names->name[c], p->column[c].name) == 0) continue;
-        return tabft_fail(f, TABFT_INPUT, "%s: column %zu is called %s, and %s in %s; files of one table have the same header", input_said(in), c + 1,
-                          names->name[c], p->column[c].name, input_said(&p->input[0]));
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: column %zu is called %s, and %s in %s; files of one table have the same header",
+                          input_said(in), c + 1, names->name[c], p->column[c].name, input_said(&p->input[0]));
     }
     return 0;
 }
@@ -234,10 +247,13 @@ int pack_header(struct pack *p, struct tabft_failure *f)
     p->is_npy = p->input[0].is_npy;
     for (size_t i = 0; i < p->options->n_inputs; i++) {
         struct input *in = &p->input[i];
-        if (in->is_npy != p->is_npy) FAIL(f, TABFT_INPUT, "%s: text and NPY files do not make one table", input_said(in));
+        if (in->is_npy != p->is_npy)
+            FAIL(f, TABFT_INPUT, "%s: text and NPY files do not make one table", input_said(in));
         if (p->is_npy) {
             TRY(npy_open(&p->npy[i], in, f));
-            if (p->npy[i].type != p->npy[0].type) FAIL(f, TABFT_INPUT, "%s: holds other numbers than %s; save both as one type", input_said(in), input_said(&p->input[0]));
+            if (p->npy[i].type != p->npy[0].type)
+                FAIL(f, TABFT_INPUT, "%s: holds other numbers than %s; save both as one type", input_said(in),
+                     input_said(&p->input[0]));
             for (size_t c = 0; c < p->npy[i].columns; c++) {
                 char made[32];
                 TRY(add_name(&names, made, (size_t)snprintf(made, sizeof made, "x%zu", c), f));

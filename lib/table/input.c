@@ -51,8 +51,8 @@ static int inflate_chunk(struct unpack *u, size_t size, struct tabft_failure *f)
             z = inflate(&u->z, Z_NO_FLUSH);
             if (z == Z_MEM_ERROR) FAIL(f, TABFT_SYSTEM, "%s: no memory to unpack it", input_said(u->in));
             if (z != Z_OK && z != Z_STREAM_END && z != Z_BUF_ERROR) {
-                FAIL(f, TABFT_INPUT, "%s: gzip member %zu is damaged (%s); copy or make the file again", input_said(u->in), u->members,
-                     u->z.msg == NULL ? "no gzip data" : u->z.msg);
+                FAIL(f, TABFT_INPUT, "%s: gzip member %zu is damaged (%s); copy or make the file again",
+                     input_said(u->in), u->members, u->z.msg == NULL ? "no gzip data" : u->z.msg);
             }
             TRY(file_scratch_put(u->in->scratch, u->plain, CHUNK - u->z.avail_out, f));
         } while (z == Z_OK && u->z.avail_out == 0);
@@ -76,7 +76,9 @@ static int unpack_stream(struct unpack *u, struct tabft_failure *f)
         else TRY(file_scratch_put(u->in->scratch, u->chunk, got, f));
     }
     if (u->inside) {
-        FAIL(f, TABFT_INPUT, "%s: gzip member %zu ends after %llu bytes of the file without its end; the file was cut short: copy or make it again",
+        FAIL(f, TABFT_INPUT,
+             "%s: gzip member %zu ends after %llu bytes of the file without its end; the file was cut short: copy or "
+             "make it again",
              input_said(u->in), u->members, (unsigned long long)u->in->stored_size);
     }
     sha256_digest(&u->sha, sizeof u->in->sha256, u->in->sha256);
@@ -91,7 +93,8 @@ static int open_scratch(struct input *in, const char *near, struct tabft_failure
     int error = 0;
     struct unpack u = {.in = in};
     sha256_init(&u.sha);
-    if (inflateInit2(&u.z, 15 + 16) != Z_OK) return tabft_fail(f, TABFT_SYSTEM, "%s: no memory to unpack it", input_said(in));
+    if (inflateInit2(&u.z, 15 + 16) != Z_OK)
+        return tabft_fail(f, TABFT_SYSTEM, "%s: no memory to unpack it", input_said(in));
     TRY(memory_new(&u.chunk, CHUNK, 1, "a read buffer", f));
     TRY(memory_new(&u.plain, CHUNK, 1, "a read buffer", f));
     TRY(file_scratch_open(&in->scratch, near, f));
@@ -137,18 +140,21 @@ int input_open(struct input *in, const char *path, const char *near, struct tabf
     }
     size_t length = strlen(in->name);
     if (in->reader != NULL && length > 3 && strcasecmp(in->name + length - 3, ".gz") == 0) {
-        FAIL(f, TABFT_INPUT, "%s: is no gzip file, whatever its name says; copy or make it again, or name it otherwise", path);
+        FAIL(f, TABFT_INPUT, "%s: is no gzip file, whatever its name says; copy or make it again, or name it otherwise",
+             path);
     }
     if (in->reader == NULL) TRY(open_scratch(in, near, f));
     size_t n = in->size < sizeof head ? (size_t)in->size : sizeof head;
     TRY(input_get(in, 0, head, n, f));
     if (n >= 4 && memcmp(head, "TBF\x01", 4) == 0 && in->scratch != NULL) {
-        FAIL(f, TABFT_INPUT, "%s: is a packed table already; tabft-prep merge joins such files, cat makes text of them", input_said(in));
+        FAIL(f, TABFT_INPUT, "%s: is a packed table already; tabft-prep merge joins such files, cat makes text of them",
+             input_said(in));
     }
     const char *encoding = foreign_encoding(head, n);
     in->is_npy = n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0;
     if (encoding != NULL) {
-        FAIL(f, TABFT_INPUT, "%s: the text is %s and UTF-8 is needed; iconv -f %s -t UTF-8 makes it", input_said(in), encoding, encoding);
+        FAIL(f, TABFT_INPUT, "%s: the text is %s and UTF-8 is needed; iconv -f %s -t UTF-8 makes it", input_said(in),
+             encoding, encoding);
     }
     if (n >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0) in->start = 3;
 fail:
@@ -199,7 +205,8 @@ int input_fail(const struct input *in, uint64_t offset, struct tabft_failure *f,
     va_end(arguments);
     int error = input_place(in, offset, &line, &column, f);
     if (error < 0) return error;
-    return tabft_fail(f, TABFT_INPUT, "%s:%llu:%llu: %s", input_said(in), (unsigned long long)line, (unsigned long long)column, message);
+    return tabft_fail(f, TABFT_INPUT, "%s:%llu:%llu: %s", input_said(in), (unsigned long long)line,
+                      (unsigned long long)column, message);
 }
 
 void input_close(struct input *in)

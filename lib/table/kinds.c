@@ -1,4 +1,5 @@
-/* From what was seen of each column to its kind, its storage, the task and the labels; and what the user is told of it. */
+/* From what was seen of each column to its kind, its storage, the task and the labels; and what the user is told of it.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,8 @@ static void place_text(const struct pack *p, const struct seen *seen, char text[
         (void)snprintf(text, MESSAGE_MAX, "%s", input_said(&p->input[seen->input]));
         return;
     }
-    (void)snprintf(text, MESSAGE_MAX, "%.*s:%llu:%llu", MESSAGE_MAX - 64, input_said(&p->input[seen->input]), (unsigned long long)line,
-                   (unsigned long long)column);
+    (void)snprintf(text, MESSAGE_MAX, "%.*s:%llu:%llu", MESSAGE_MAX - 64, input_said(&p->input[seen->input]),
+                   (unsigned long long)line, (unsigned long long)column);
 }
 
 static uint64_t numbers_of(const struct survey *s) { return s->n_integer + s->n_big + s->n_float; }
@@ -37,7 +38,8 @@ static enum table_kind kind_of(const struct survey *s, const struct seen **becau
     return TABLE_TEXT;
 }
 
-static int decide_kind(const struct pack *p, const struct column_plan *plan, enum table_kind *kind, struct tabft_failure *f)
+static int decide_kind(const struct pack *p, const struct column_plan *plan, enum table_kind *kind,
+                       struct tabft_failure *f)
 {
     const struct survey *s = &plan->survey;
     const struct seen *because;
@@ -48,18 +50,26 @@ static int decide_kind(const struct pack *p, const struct column_plan *plan, enu
         if (*kind != TABLE_BOOLEAN || !plan->force_number) return 0;
         because = &s->boolean;
     }
-    if (because == &s->big && p->is_npy) return tabft_fail(f, TABFT_INPUT, "column %s: an integer beyond 2^63-1; save it as floats (array.astype)", plan->name);
+    if (because == &s->big && p->is_npy)
+        return tabft_fail(f, TABFT_INPUT, "column %s: an integer beyond 2^63-1; save it as floats (array.astype)",
+                          plan->name);
     if (because == &s->big && plan->force_number) {
         *kind = TABLE_FLOAT;
         return 0;
     }
     place_text(p, because, place);
-    if (plan->force_number) return tabft_fail(f, TABFT_INPUT, "%s: \"%s\" in column %s is no number; correct it, or list it with --na", place, because->text, plan->name);
+    if (plan->force_number)
+        return tabft_fail(f, TABFT_INPUT, "%s: \"%s\" in column %s is no number; correct it, or list it with --na",
+                          place, because->text, plan->name);
     if (because == &s->big) {
-        pack_say(p, true, "%s: column %s is text, which keeps it exact: \"%s\" is beyond 64-bit integers (--numeric %s rounds it to float64)", place,
-                 plan->name, because->text, plan->name);
+        pack_say(p, true,
+                 "%s: column %s is text, which keeps it exact: \"%s\" is beyond 64-bit integers (--numeric %s rounds "
+                 "it to float64)",
+                 place, plan->name, because->text, plan->name);
     } else if (numbers_of(s) > 0 || (s->n_boolean > 0 && s->n_text > 0)) {
-        pack_say(p, true, "%s: column %s is text because of \"%s\"; %llu of its cells are numbers (--na takes such cells as missing, --numeric %s refuses them)",
+        pack_say(p, true,
+                 "%s: column %s is text because of \"%s\"; %llu of its cells are numbers (--na takes such cells as "
+                 "missing, --numeric %s refuses them)",
                  place, plan->name, because->text, (unsigned long long)numbers_of(s), plan->name);
     }
     return 0;
@@ -103,7 +113,9 @@ static void take_value(const struct pack *p, struct values *v, enum table_kind k
         return;
     }
     double real = infinite = class == CELL_INFINITE ? infinite : 0;
-    if (cell.is_number && !number_double(&cell.number, cell.number_text, cell.number_end, p->format.point, p->locale, &real)) return;
+    if (cell.is_number &&
+        !number_double(&cell.number, cell.number_text, cell.number_end, p->format.point, p->locale, &real))
+        return;
     if (!cell.is_number && class != CELL_INFINITE) return;
     v->whole = v->whole && real == floor(real) && !isinf(real);
     v->real[v->n++] = real + 0.0; /* -0 is 0 */
@@ -121,7 +133,8 @@ static int take_values(const struct pack *p, enum table_kind kind, struct values
     if (v->n > 0 && kind == TABLE_FLOAT) qsort(v->real, v->n, sizeof *v->real, compare_reals);
     else if (v->n > 0) qsort(v->integer, v->n, sizeof *v->integer, compare_integers);
     for (size_t i = 0; i < v->n; i++) {
-        bool same = n > 0 && (kind == TABLE_FLOAT ? !(v->real[n - 1] < v->real[i]) : v->integer[n - 1] == v->integer[i]);
+        bool same = n > 0 &&
+                    (kind == TABLE_FLOAT ? !(v->real[n - 1] < v->real[i]) : v->integer[n - 1] == v->integer[i]);
         if (same) continue;
         v->real[n] = v->real[i];
         v->integer[n++] = v->integer[i];
@@ -139,17 +152,22 @@ static int decide_task(struct pack *p, struct tabft_failure *f)
     struct values v = {0};
     bool number = kind == TABLE_FLOAT || kind == TABLE_INTEGER;
     if (p->task == TABLE_REGRESSION && !number) {
-        FAIL(f, TABFT_INPUT, "the target %s is %s, and regression needs numbers; use --task classification, or list what is no number with --na", target->name,
-             kind_name(kind));
+        FAIL(f, TABFT_INPUT,
+             "the target %s is %s, and regression needs numbers; use --task classification, or list what is no number "
+             "with --na",
+             target->name, kind_name(kind));
     }
     if (p->task != TABLE_REGRESSION) {
         TRY(take_values(p, kind, &v, f));
-        bool many = target->collected.overflow || v.n > TABLE_LABELS_MAX || (kind == TABLE_TEXT && target->collected.texts.n > TABLE_LABELS_MAX);
+        bool many = target->collected.overflow || v.n > TABLE_LABELS_MAX ||
+                    (kind == TABLE_TEXT && target->collected.texts.n > TABLE_LABELS_MAX);
         bool few = number && v.whole && !many && v.n > 0 && v.n <= AUTO_LABELS_MAX;
         if (p->task == TABLE_NO_TASK) p->task = !number || few ? TABLE_CLASSIFICATION : TABLE_REGRESSION;
         if (p->task == TABLE_CLASSIFICATION && many) {
-            FAIL(f, TABFT_INPUT, "the target %s has more than %d different values; use --task regression for numbers, or another --target", target->name,
-                 (int)TABLE_LABELS_MAX);
+            FAIL(f, TABFT_INPUT,
+                 "the target %s has more than %d different values; use --task regression for numbers, or another "
+                 "--target",
+                 target->name, (int)TABLE_LABELS_MAX);
         }
     }
     p->schema.task = p->task;
@@ -253,11 +271,16 @@ static void report_missing(const struct pack *p, size_t c)
     if (all == 0) return;
     char list[MESSAGE_MAX] = "";
     size_t used = 0;
-    if (plan->survey.n_empty > 0) used = (size_t)snprintf(list, sizeof list, "%s %llu", p->is_npy ? "NaN" : "empty", (unsigned long long)plan->survey.n_empty);
+    if (plan->survey.n_empty > 0)
+        used = (size_t)snprintf(list, sizeof list, "%s %llu", p->is_npy ? "NaN" : "empty",
+                                (unsigned long long)plan->survey.n_empty);
     for (size_t i = 0; i < n && used < sizeof list; i++) {
-        if (count[i] > 0) used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\" %llu", used > 0 ? ", " : "", spelling[i], (unsigned long long)count[i]);
+        if (count[i] > 0)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%s\" %llu", used > 0 ? ", " : "",
+                                     spelling[i], (unsigned long long)count[i]);
     }
-    pack_say(p, false, "column %s: %llu of %llu cells are missing (%s)", plan->name, (unsigned long long)all, (unsigned long long)p->n_rows, list);
+    pack_say(p, false, "column %s: %llu of %llu cells are missing (%s)", plan->name, (unsigned long long)all,
+             (unsigned long long)p->n_rows, list);
 }
 
 static void report_numbers(const struct pack *p, size_t c)
@@ -267,13 +290,17 @@ static void report_numbers(const struct pack *p, size_t c)
     enum table_kind kind = p->schema.column[c].kind;
     bool label = p->task == TABLE_CLASSIFICATION && p->target == (ptrdiff_t)c;
     if (kind == TABLE_INTEGER && s->n_rounded > 0 && !label) {
-        pack_say(p, true, "column %s: %llu of %llu integers are beyond what a float64 holds; the file keeps them exact, training would round them", plan->name,
-                 (unsigned long long)s->n_rounded, (unsigned long long)s->n_integer);
+        pack_say(p, true,
+                 "column %s: %llu of %llu integers are beyond what a float64 holds; the file keeps them exact, "
+                 "training would round them",
+                 plan->name, (unsigned long long)s->n_rounded, (unsigned long long)s->n_integer);
     }
     if (kind == TABLE_FLOAT && s->n_rounded + s->n_big > 0) {
-        pack_say(p, true, "column %s: %llu integers among its decimal numbers are rounded to float64", plan->name, (unsigned long long)(s->n_rounded + s->n_big));
+        pack_say(p, true, "column %s: %llu integers among its decimal numbers are rounded to float64", plan->name,
+                 (unsigned long long)(s->n_rounded + s->n_big));
     }
-    if (kind == TABLE_FLOAT && s->n_infinite > 0) pack_say(p, true, "column %s: %llu cells are infinite", plan->name, (unsigned long long)s->n_infinite);
+    if (kind == TABLE_FLOAT && s->n_infinite > 0)
+        pack_say(p, true, "column %s: %llu cells are infinite", plan->name, (unsigned long long)s->n_infinite);
 }
 
 void pack_report(const struct pack *p)
@@ -284,16 +311,18 @@ void pack_report(const struct pack *p)
         report_numbers(p, c);
     }
     if (p->n_blank > 0) pack_say(p, true, "%llu blank lines skipped", (unsigned long long)p->n_blank);
-    if (p->n_short > 0) pack_say(p, true, "%llu short records filled with missing cells", (unsigned long long)p->n_short);
+    if (p->n_short > 0)
+        pack_say(p, true, "%llu short records filled with missing cells", (unsigned long long)p->n_short);
     if (p->n_rows == 0) pack_say(p, true, "the table has no rows");
     if (p->n_columns == 1 && !p->is_npy && strpbrk(name, ",;\t|") != NULL) {
         pack_say(p, true, "the table has one column, called \"%s\"; --delimiter says what lies between cells", name);
     }
     if (p->task == TABLE_CLASSIFICATION) {
-        pack_say(p, false, "%llu rows, %zu columns, target %s: classification, %zu labels", (unsigned long long)p->n_rows, p->n_columns,
-                 p->column[p->target].name, p->schema.n_labels);
+        pack_say(p, false, "%llu rows, %zu columns, target %s: classification, %zu labels",
+                 (unsigned long long)p->n_rows, p->n_columns, p->column[p->target].name, p->schema.n_labels);
     } else if (p->task == TABLE_REGRESSION) {
-        pack_say(p, false, "%llu rows, %zu columns, target %s: regression", (unsigned long long)p->n_rows, p->n_columns, p->column[p->target].name);
+        pack_say(p, false, "%llu rows, %zu columns, target %s: regression", (unsigned long long)p->n_rows, p->n_columns,
+                 p->column[p->target].name);
     } else {
         pack_say(p, false, "%llu rows, %zu columns, no target", (unsigned long long)p->n_rows, p->n_columns);
     }

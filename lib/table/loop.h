@@ -1,5 +1,5 @@
-/* Failures in parallel loops: of all blocks that failed, the one with the lowest number is kept, so that the message does
- * not depend on threads. */
+/* Failures in parallel loops: of all blocks that failed, the one with the lowest number is kept, so that the message
+ * does not depend on threads. */
 #ifndef TABFT_TABLE_LOOP_H
 #define TABFT_TABLE_LOOP_H
 

@@ -1,5 +1,5 @@
-/* Packed tables of the same columns into one, equal to what one pack of all their inputs would have made where that can be:
- * kinds and dictionaries are united, codes renumbered, storage chosen anew. */
+/* Packed tables of the same columns into one, equal to what one pack of all their inputs would have made where that can
+ * be: kinds and dictionaries are united, codes renumbered, storage chosen anew. */
 #include "config.h"
 
 #include <math.h>
@@ -27,13 +27,16 @@ struct merge {
     struct packed_reader **part;    /* [n_parts] in the order of rows */
     struct conversion **conversion; /* [n_parts][n_columns] */
     struct schema schema;
-    struct texts *texts;            /* [n_columns] */
+    struct texts *texts; /* [n_columns] */
     locale_t locale;
-    uint64_t n_rounded;             /* integers that became another number as doubles */
+    uint64_t n_rounded; /* integers that became another number as doubles */
     struct threads *pool;
 };
 
-static const struct schema *schema_of(const struct merge *m, size_t part) { return packed_reader_schema(m->part[part]); }
+static const struct schema *schema_of(const struct merge *m, size_t part)
+{
+    return packed_reader_schema(m->part[part]);
+}
 static const char *path_of(const struct merge *m, size_t part) { return packed_reader_path(m->part[part]); }
 
 static bool all_missing(const struct merge *m, size_t part, size_t c)
@@ -48,11 +51,15 @@ static json_int_t part_field(const struct packed_reader *r, const char *field)
     return json_integer_value(json_object_get(json_object_get(packed_reader_provenance(r), "part"), field));
 }
 
-static bool is_part(const struct packed_reader *r) { return json_object_get(packed_reader_provenance(r), "part") != NULL; }
+static bool is_part(const struct packed_reader *r)
+{
+    return json_object_get(packed_reader_provenance(r), "part") != NULL;
+}
 
 static int compare_parts(const void *a, const void *b)
 {
-    json_int_t x = part_field(*(struct packed_reader *const *)a, "index"), y = part_field(*(struct packed_reader *const *)b, "index");
+    json_int_t x = part_field(*(struct packed_reader *const *)a, "index"),
+               y = part_field(*(struct packed_reader *const *)b, "index");
     return (x > y) - (x < y);
 }
 
@@ -73,7 +80,9 @@ static int order_parts(struct merge *m, struct tabft_failure *f)
     for (size_t i = 0; i < m->n_parts; i++) n += is_part(m->part[i]);
     if (n == 0) return 0;
     for (size_t i = 0; n < m->n_parts && i < m->n_parts; i++) {
-        if (is_part(m->part[i])) FAIL(f, TABFT_INPUT, "%s: is a part of a table (pack --part), and others here are whole tables", path_of(m, i));
+        if (is_part(m->part[i]))
+            FAIL(f, TABFT_INPUT, "%s: is a part of a table (pack --part), and others here are whole tables",
+                 path_of(m, i));
     }
     qsort(m->part, m->n_parts, sizeof(struct packed_reader *), compare_parts);
     first = whole_of(m->part[0]);
@@ -87,10 +96,13 @@ static int order_parts(struct merge *m, struct tabft_failure *f)
         json_decref(other);
         other = NULL;
         if (index == (json_int_t)i) continue;
-        if (i > 0 && index == part_field(m->part[i - 1], "index")) FAIL(f, TABFT_INPUT, "%s: part %lld is there twice, here and in %s", path_of(m, i), (long long)index, path_of(m, i - 1));
+        if (i > 0 && index == part_field(m->part[i - 1], "index"))
+            FAIL(f, TABFT_INPUT, "%s: part %lld is there twice, here and in %s", path_of(m, i), (long long)index,
+                 path_of(m, i - 1));
         FAIL(f, TABFT_INPUT, "part %zu of %lld is missing; give all parts", i, (long long)of);
     }
-    if ((json_int_t)m->n_parts != of) FAIL(f, TABFT_INPUT, "part %zu of %lld is missing; give all parts", m->n_parts, (long long)of);
+    if ((json_int_t)m->n_parts != of)
+        FAIL(f, TABFT_INPUT, "part %zu of %lld is missing; give all parts", m->n_parts, (long long)of);
 fail:
     json_decref(first);
     json_decref(other);
@@ -104,7 +116,8 @@ static bool same_origin(const struct merge *m)
     for (size_t i = 0; i < m->n_parts; i++) {
         const json_t *p = packed_reader_provenance(m->part[i]);
         const char *tool = json_string_value(json_object_get(p, "tool"));
-        if (tool == NULL || strcmp(tool, "tabft-prep pack") != 0 || !json_is_array(json_object_get(p, "inputs"))) return false;
+        if (tool == NULL || strcmp(tool, "tabft-prep pack") != 0 || !json_is_array(json_object_get(p, "inputs")))
+            return false;
         if (!json_equal(json_object_get(p, "options"), json_object_get(first, "options"))) return false;
         if (!json_equal(json_object_get(p, "version"), json_object_get(first, "version"))) return false;
     }
@@ -118,12 +131,14 @@ static int provenance(const struct merge *m, char **text, struct tabft_failure *
     json_t *inputs = json_array(), *all;
     if (same_origin(m)) {
         all = json_copy((json_t *)(uintptr_t)packed_reader_provenance(m->part[0]));
-        for (size_t i = 0; i < m->n_parts; i++) json_array_extend(inputs, json_object_get(packed_reader_provenance(m->part[i]), "inputs"));
+        for (size_t i = 0; i < m->n_parts; i++)
+            json_array_extend(inputs, json_object_get(packed_reader_provenance(m->part[i]), "inputs"));
         json_object_set_new(all, "inputs", inputs);
         return json_text(all, text, &size, f);
     }
     for (size_t i = 0; i < m->n_parts; i++) {
-        json_array_append_new(inputs, json_pack("{s:s, s:O}", "digest", packed_reader_digest(m->part[i]), "provenance", packed_reader_provenance(m->part[i])));
+        json_array_append_new(inputs, json_pack("{s:s, s:O}", "digest", packed_reader_digest(m->part[i]), "provenance",
+                                                packed_reader_provenance(m->part[i])));
     }
     all = json_pack("{s:s, s:s, s:o}", "tool", "tabft-prep merge", "version", PACKAGE_VERSION, "tables", inputs);
     return json_text(all, text, &size, f);
@@ -135,14 +150,18 @@ static int check_shape(const struct merge *m, size_t i, struct tabft_failure *f)
 {
     const struct schema *a = schema_of(m, 0), *b = schema_of(m, i);
     if (a->n_columns != b->n_columns) {
-        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", path_of(m, i), b->n_columns, path_of(m, 0), a->n_columns);
+        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", path_of(m, i), b->n_columns, path_of(m, 0),
+                          a->n_columns);
     }
     for (size_t c = 0; c < a->n_columns; c++) {
         if (strcmp(a->column[c].name, b->column[c].name) == 0) continue;
-        return tabft_fail(f, TABFT_INPUT, "%s: column %zu is called %s, and %s in %s", path_of(m, i), c + 1, b->column[c].name, a->column[c].name, path_of(m, 0));
+        return tabft_fail(f, TABFT_INPUT, "%s: column %zu is called %s, and %s in %s", path_of(m, i), c + 1,
+                          b->column[c].name, a->column[c].name, path_of(m, 0));
     }
     if (a->target == b->target && a->task == b->task) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: another target or task than in %s; pack both with the same --target and --task", path_of(m, i), path_of(m, 0));
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s: another target or task than in %s; pack both with the same --target and --task",
+                      path_of(m, i), path_of(m, 0));
 }
 
 /* The kind of a column in the whole: parts without a value in it do not count. */
@@ -160,8 +179,11 @@ static int unite_kind(struct merge *m, size_t c, struct tabft_failure *f)
         } else if (k != kind && numbers) {
             kind = TABLE_FLOAT;
         } else if (k != kind) {
-            return tabft_fail(f, TABFT_INPUT, "%s: column %s is %s, and %s in %s; pack the parts with --text %s, or all with one --schema", path_of(m, i),
-                              m->schema.column[c].name, kind_name(k), kind_name(kind), path_of(m, from), m->schema.column[c].name);
+            return tabft_fail(
+                f, TABFT_INPUT,
+                "%s: column %s is %s, and %s in %s; pack the parts with --text %s, or all with one --schema",
+                path_of(m, i), m->schema.column[c].name, kind_name(k), kind_name(kind), path_of(m, from),
+                m->schema.column[c].name);
         }
     }
     m->schema.column[c].kind = kind;
@@ -219,8 +241,8 @@ static void unite_integer(struct merge *m, size_t c)
 }
 
 /* The codes of a part in the whole; rank has the place of each text of d. */
-static int renumber(struct merge *m, size_t part, size_t c, char *const *text, size_t n, const struct dictionary *d, const uint32_t *rank,
-                    struct tabft_failure *f)
+static int renumber(struct merge *m, size_t part, size_t c, char *const *text, size_t n, const struct dictionary *d,
+                    const uint32_t *rank, struct tabft_failure *f)
 {
     int error = 0;
     uint32_t *code = NULL;
@@ -261,7 +283,8 @@ static int unite_labels(struct merge *m, size_t c, struct tabft_failure *f)
         const struct schema *s = schema_of(m, i);
         for (size_t k = 0; k < s->n_labels; k++) TRY(dictionary_add(&d, s->label[k], strlen(s->label[k]), f));
     }
-    if (d.n > TABLE_LABELS_MAX) FAIL(f, TABFT_INPUT, "together the tables have %zu labels; at most %d are taken", d.n, (int)TABLE_LABELS_MAX);
+    if (d.n > TABLE_LABELS_MAX)
+        FAIL(f, TABFT_INPUT, "together the tables have %zu labels; at most %d are taken", d.n, (int)TABLE_LABELS_MAX);
     TRY(memory_new(&label, d.n, sizeof *label, "labels", f));
     TRY(memory_new(&rank, d.n, sizeof *rank, "labels", f));
     for (size_t i = 0; i < d.n; i++) label[i] = d.bytes + d.offset[i];
@@ -272,7 +295,8 @@ static int unite_labels(struct merge *m, size_t c, struct tabft_failure *f)
         TRY(memory_copy_string(&m->schema.label[i], label[i], f));
         rank[dictionary_find(&d, label[i], strlen(label[i]))] = (uint32_t)i;
     }
-    for (size_t i = 0; i < m->n_parts; i++) TRY(renumber(m, i, c, schema_of(m, i)->label, schema_of(m, i)->n_labels, &d, rank, f));
+    for (size_t i = 0; i < m->n_parts; i++)
+        TRY(renumber(m, i, c, schema_of(m, i)->label, schema_of(m, i)->n_labels, &d, rank, f));
     m->schema.column[c].storage = storage_of_codes(d.n);
 fail:
     free(label);
@@ -312,7 +336,8 @@ fail:
 static void convert(const struct merge *m, size_t part, size_t c, struct cells *cells, size_t n)
 {
     const struct conversion *v = &m->conversion[part][c];
-    bool from_real = storage_is_real(schema_of(m, part)->column[c].storage), to_real = storage_is_real(m->schema.column[c].storage);
+    bool from_real = storage_is_real(schema_of(m, part)->column[c].storage),
+         to_real = storage_is_real(m->schema.column[c].storage);
     for (size_t i = 0; i < n; i++) {
         bool missing = cell_missing(cells, i, from_real);
         if (to_real && missing) cells->slot[i] = slot_of_double((double)NAN);
@@ -347,11 +372,13 @@ static int open_parts(struct merge *m, const char *const *input, struct tabft_fa
     int error = 0;
     TRY(memory_new(&m->part, m->n_parts, sizeof *m->part, "parts", f));
     TRY(memory_new(&m->conversion, m->n_parts, sizeof *m->conversion, "parts", f));
-    for (size_t i = 0; i < m->n_parts; i++) TRY(packed_reader_open(&m->part[i], input[i], threads_count(m->pool), true, f));
+    for (size_t i = 0; i < m->n_parts; i++)
+        TRY(packed_reader_open(&m->part[i], input[i], threads_count(m->pool), true, f));
     TRY(order_parts(m, f));
     m->n_columns = schema_of(m, 0)->n_columns;
     TRY(memory_new(&m->texts, m->n_columns, sizeof *m->texts, "dictionaries", f));
-    for (size_t i = 0; i < m->n_parts; i++) TRY(memory_new(&m->conversion[i], m->n_columns, sizeof **m->conversion, "parts", f));
+    for (size_t i = 0; i < m->n_parts; i++)
+        TRY(memory_new(&m->conversion[i], m->n_columns, sizeof **m->conversion, "parts", f));
 fail:
     return error;
 }
@@ -371,8 +398,8 @@ static void merge_clear(struct merge *m)
     if (m->locale != (locale_t)0) freelocale(m->locale);
 }
 
-int prep_merge(const char *const *input, size_t n_inputs, const char *output, bool force, struct threads *pool, const struct prep_say *say,
-               struct tabft_failure *f)
+int prep_merge(const char *const *input, size_t n_inputs, const char *output, bool force, struct threads *pool,
+               const struct prep_say *say, struct tabft_failure *f)
 {
     int error = 0;
     struct merge m = {.n_parts = n_inputs, .pool = pool};
@@ -387,7 +414,8 @@ int prep_merge(const char *const *input, size_t n_inputs, const char *output, bo
     TRY(sink_open(&to, &(struct packed_start){output, force, PACK_LEVEL, &m.schema, m.texts, made_by, NULL}, pool, f));
     TRY(copy_rows(&m, &to, f));
     TRY(sink_close(&to, f));
-    (void)snprintf(line, sizeof line, "%llu integers among decimal numbers were rounded to float64", (unsigned long long)m.n_rounded);
+    (void)snprintf(line, sizeof line, "%llu integers among decimal numbers were rounded to float64",
+                   (unsigned long long)m.n_rounded);
     if (m.n_rounded > 0) say->line(say->context, true, line);
     (void)snprintf(line, sizeof line, "%zu tables, %zu rows, %zu columns", n_inputs, m.schema.n_rows, m.n_columns);
     say->line(say->context, false, line);

@@ -21,7 +21,8 @@ static inline unsigned digit(char c) { return (unsigned)(unsigned char)c - '0'; 
 /* Eight digits at once: true where all bytes at p are digits. Little-endian. */
 static inline bool eight_digits(uint64_t bytes)
 {
-    return (((bytes + UINT64_C(0x4646464646464646)) | (bytes - UINT64_C(0x3030303030303030))) & UINT64_C(0x8080808080808080)) == 0;
+    return (((bytes + UINT64_C(0x4646464646464646)) | (bytes - UINT64_C(0x3030303030303030))) &
+            UINT64_C(0x8080808080808080)) == 0;
 }
 
 /* Their value: pairs, then fours, then eight, by multiplications that add neighbours. */
@@ -30,7 +31,8 @@ static inline uint64_t value_of_eight(uint64_t bytes)
     bytes -= UINT64_C(0x3030303030303030);
     bytes = bytes * 10 + (bytes >> 8);
     return ((bytes & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x000F424000000064) +
-            (bytes >> 16 & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x0000271000000001)) >> 32;
+            (bytes >> 16 & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x0000271000000001)) >>
+           32;
 }
 
 /* Takes a run of digits into *value, modulo 2^64. */
@@ -135,8 +137,8 @@ bool number_int64(const struct number *n, int64_t *v)
     return true;
 }
 
-/* Lemire's algorithm: mantissa * 10^exponent with at most 19 digits, by one or two 64 x 64 products. False where its proof
- * does not reach (subnormal results, overflow, a product that does not decide). */
+/* Lemire's algorithm: mantissa * 10^exponent with at most 19 digits, by one or two 64 x 64 products. False where its
+ * proof does not reach (subnormal results, overflow, a product that does not decide). */
 static bool multiply(uint64_t w, int64_t exponent, double *v)
 {
     if (exponent < POWER_MIN || exponent > POWER_MAX) return false;
@@ -153,9 +155,11 @@ static bool multiply(uint64_t w, int64_t exponent, double *v)
     }
     int upper = (int)(high >> 63);
     uint64_t m = high >> (upper + 9);
-    int64_t binary = ((217706 * exponent) >> 16) + 63 + upper - zeros + 1023; /* 217706 / 65536 is log2(10) closely enough */
+    int64_t binary = ((217706 * exponent) >> 16) + 63 + upper - zeros +
+                     1023; /* 217706 / 65536 is log2(10) closely enough */
     if (binary <= 0) return false;
-    if (low <= 1 && exponent >= -4 && exponent <= 23 && (m & 3) == 1 && m << (upper + 9) == high) m &= ~UINT64_C(1); /* a tie: to even */
+    if (low <= 1 && exponent >= -4 && exponent <= 23 && (m & 3) == 1 && m << (upper + 9) == high)
+        m &= ~UINT64_C(1); /* a tie: to even */
     m += m & 1;
     m >>= 1;
     if (m >= UINT64_C(2) << 52) {
@@ -191,7 +195,8 @@ bool number_double(const struct number *n, const char *text, const char *end, ch
         return true;
     }
     if (n->mantissa <= UINT64_C(1) << 53 && n->exponent >= -22 && n->exponent <= 22) { /* both exact: one rounding */
-        x = n->exponent < 0 ? (double)n->mantissa / exact_power[-n->exponent] : (double)n->mantissa * exact_power[n->exponent];
+        x = n->exponent < 0 ? (double)n->mantissa / exact_power[-n->exponent]
+                            : (double)n->mantissa * exact_power[n->exponent];
     } else if (!multiply(n->mantissa, n->exponent, &x)) {
         return ask_strtod(text, end, point, c, v);
     }

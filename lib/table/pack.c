@@ -27,13 +27,20 @@ static int check_options(const struct pack_options *o, struct tabft_failure *f)
     for (size_t i = 0; i < o->n_inputs; i++) stdin_inputs += strcmp(o->input[i], "-") == 0;
     if (o->n_inputs < 1) return tabft_fail(f, TABFT_USE, "no input; name files, or - for stdin");
     if (stdin_inputs > 1) return tabft_fail(f, TABFT_USE, "stdin is named %zu times", stdin_inputs);
-    if (o->delimiter != 0 && strchr(never, o->delimiter) != NULL) return tabft_fail(f, TABFT_USE, "--delimiter \"%c\": it occurs in numbers or quotes", o->delimiter);
-    if (o->point != '.' && o->point != ',') return tabft_fail(f, TABFT_USE, "--decimal \"%c\": . and , are known", o->point);
-    if (o->target == NULL && o->schema == NULL && (o->task != TABLE_NO_TASK || o->classes)) return tabft_fail(f, TABFT_USE, "--task and --classes are about a --target");
-    if (o->classes && o->task == TABLE_REGRESSION) return tabft_fail(f, TABFT_USE, "--classes and --task regression contradict each other");
-    if (o->n_na > PACK_NA_MAX || o->n_text_na > PACK_NA_MAX) return tabft_fail(f, TABFT_USE, "more than %d spellings of missing cells", (int)PACK_NA_MAX);
-    if (o->n_parts > 0 && o->part >= o->n_parts) return tabft_fail(f, TABFT_USE, "--part %zu/%zu: parts are numbered from 0", o->part, o->n_parts);
-    if (o->block_bytes < 1 || o->block_bytes > 64 << 20) return tabft_fail(f, TABFT_USE, "--block-bytes: 1 to %d", 64 << 20);
+    if (o->delimiter != 0 && strchr(never, o->delimiter) != NULL)
+        return tabft_fail(f, TABFT_USE, "--delimiter \"%c\": it occurs in numbers or quotes", o->delimiter);
+    if (o->point != '.' && o->point != ',')
+        return tabft_fail(f, TABFT_USE, "--decimal \"%c\": . and , are known", o->point);
+    if (o->target == NULL && o->schema == NULL && (o->task != TABLE_NO_TASK || o->classes))
+        return tabft_fail(f, TABFT_USE, "--task and --classes are about a --target");
+    if (o->classes && o->task == TABLE_REGRESSION)
+        return tabft_fail(f, TABFT_USE, "--classes and --task regression contradict each other");
+    if (o->n_na > PACK_NA_MAX || o->n_text_na > PACK_NA_MAX)
+        return tabft_fail(f, TABFT_USE, "more than %d spellings of missing cells", (int)PACK_NA_MAX);
+    if (o->n_parts > 0 && o->part >= o->n_parts)
+        return tabft_fail(f, TABFT_USE, "--part %zu/%zu: parts are numbered from 0", o->part, o->n_parts);
+    if (o->block_bytes < 1 || o->block_bytes > 64 << 20)
+        return tabft_fail(f, TABFT_USE, "--block-bytes: 1 to %d", 64 << 20);
     return 0;
 }
 
@@ -45,7 +52,11 @@ static int open_inputs(struct pack *p, struct tabft_failure *f)
     TRY(memory_new(&p->npy, o->n_inputs, sizeof *p->npy, "inputs", f));
     for (size_t i = 0; i < o->n_inputs; i++) TRY(input_open(&p->input[i], o->input[i], o->output, f));
     bool tabs = input_named(&p->input[0], "tsv") || input_named(&p->input[0], "tab");
-    p->format = (struct format){.delimiter = o->delimiter != 0 ? o->delimiter : tabs ? '\t' : ',', .point = o->point, .fill_short = o->fill_short};
+    p->format = (struct format){.delimiter = o->delimiter != 0 ? o->delimiter
+                                             : tabs            ? '\t'
+                                                               : ',',
+                                .point = o->point,
+                                .fill_short = o->fill_short};
     if (p->format.delimiter == p->format.point) FAIL(f, TABFT_USE, "--decimal , needs another --delimiter, as \";\"");
 fail:
     return error;
@@ -66,8 +77,9 @@ static json_t *json_inputs(const struct pack *p)
         char hex[65];
         for (size_t k = 0; k < 32; k++) (void)snprintf(hex + 2 * k, 3, "%02x", in->sha256[k]);
         json_t *name = json_string(in->name); /* NULL where the name is not UTF-8 */
-        json_array_append_new(inputs, json_pack("{s:o, s:I, s:s}", "name", name != NULL ? name : json_string("(not UTF-8)"), "bytes",
-                                                (json_int_t)in->stored_size, "sha256", hex));
+        json_array_append_new(inputs,
+                              json_pack("{s:o, s:I, s:s}", "name", name != NULL ? name : json_string("(not UTF-8)"),
+                                        "bytes", (json_int_t)in->stored_size, "sha256", hex));
     }
     return inputs;
 }
@@ -77,13 +89,17 @@ static int provenance(const struct pack *p, uint64_t first_row, char **text, str
 {
     const struct pack_options *o = p->options;
     char delimiter[2] = {p->format.delimiter, '\0'}, point[2] = {p->format.point, '\0'};
-    json_t *options = json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:o, s:o, s:o}", "delimiter", delimiter, "decimal", point, "header", !o->no_header,
-                                "fill_short", o->fill_short, "classes", o->classes, "text", json_list(o->text, o->n_text), "numeric",
-                                json_list(o->numeric, o->n_numeric), "na", json_list(o->na, o->n_na), "na_text", json_list(o->text_na, o->n_text_na));
-    json_t *all = json_pack("{s:s, s:s, s:o, s:o}", "tool", "tabft-prep pack", "version", PACKAGE_VERSION, "inputs", json_inputs(p), "options", options);
+    json_t *options = json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:o, s:o, s:o}", "delimiter", delimiter, "decimal",
+                                point, "header", !o->no_header, "fill_short", o->fill_short, "classes", o->classes,
+                                "text", json_list(o->text, o->n_text), "numeric", json_list(o->numeric, o->n_numeric),
+                                "na", json_list(o->na, o->n_na), "na_text", json_list(o->text_na, o->n_text_na));
+    json_t *all = json_pack("{s:s, s:s, s:o, s:o}", "tool", "tabft-prep pack", "version", PACKAGE_VERSION, "inputs",
+                            json_inputs(p), "options", options);
     if (all != NULL && o->n_parts > 0) {
-        json_object_set_new(all, "part", json_pack("{s:I, s:I, s:I, s:I}", "index", (json_int_t)o->part, "of", (json_int_t)o->n_parts, "first_row",
-                                                   (json_int_t)first_row, "all_rows", (json_int_t)p->n_rows));
+        json_object_set_new(all, "part",
+                            json_pack("{s:I, s:I, s:I, s:I}", "index", (json_int_t)o->part, "of",
+                                      (json_int_t)o->n_parts, "first_row", (json_int_t)first_row, "all_rows",
+                                      (json_int_t)p->n_rows));
     }
     size_t size;
     return json_text(all, text, &size, f);
@@ -96,10 +112,12 @@ static int write_table(struct pack *p, struct tabft_failure *f)
     struct packed_writer *w = NULL, *closing;
     char *made_by = NULL;
     size_t parts = o->n_parts == 0 ? 1 : o->n_parts, part = o->n_parts == 0 ? 0 : o->part;
-    uint64_t first = (uint64_t)((unsigned __int128)p->n_rows * part / parts), end = (uint64_t)((unsigned __int128)p->n_rows * (part + 1) / parts);
+    uint64_t first = (uint64_t)((unsigned __int128)p->n_rows * part / parts),
+             end = (uint64_t)((unsigned __int128)p->n_rows * (part + 1) / parts);
     p->schema.n_rows = (size_t)(end - first);
     TRY(provenance(p, first, &made_by, f));
-    TRY(packed_writer_open(&w, &(struct packed_start){o->output, o->force, PACK_LEVEL, &p->schema, p->texts, made_by, NULL}, p->pool, f));
+    TRY(packed_writer_open(
+        &w, &(struct packed_start){o->output, o->force, PACK_LEVEL, &p->schema, p->texts, made_by, NULL}, p->pool, f));
     TRY(pack_fill(p, w, first, end - first, f));
     for (size_t i = 0; i < o->n_inputs; i++) TRY(input_unchanged(&p->input[i], f));
     closing = w;
@@ -134,10 +152,15 @@ static void clear(struct pack *p)
     if (p->locale != (locale_t)0) freelocale(p->locale);
 }
 
-int prep_pack(const struct pack_options *options, struct threads *pool, const struct prep_say *say, struct tabft_failure *f)
+int prep_pack(const struct pack_options *options, struct threads *pool, const struct prep_say *say,
+              struct tabft_failure *f)
 {
     int error = 0;
-    struct pack p = {.options = options, .pool = pool, .say = say, .target = TABLE_NO_TARGET, .task = options->classes ? TABLE_CLASSIFICATION : options->task};
+    struct pack p = {.options = options,
+                     .pool = pool,
+                     .say = say,
+                     .target = TABLE_NO_TARGET,
+                     .task = options->classes ? TABLE_CLASSIFICATION : options->task};
     p.schema.target = TABLE_NO_TARGET;
     TRY(check_options(options, f));
     TRY(number_locale(&p.locale, f));

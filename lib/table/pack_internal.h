@@ -1,6 +1,7 @@
-/* What the passes of pack share. Pass 1 (batches.c, survey.c) reads everything once: digests, record counts, what each column's cells
- * are. From that kinds.c makes the schema. Pass 2 (fill.c) reads again and writes. Where the survey could not collect a text
- * column's texts, because it looked like numbers at first, they are collected between the two. */
+/* What the passes of pack share. Pass 1 (batches.c, survey.c) reads everything once: digests, record counts, what each
+ * column's cells are. From that kinds.c makes the schema. Pass 2 (fill.c) reads again and writes. Where the survey
+ * could not collect a text column's texts, because it looked like numbers at first, they are collected between the two.
+ */
 #ifndef TABFT_TABLE_PACK_INTERNAL_H
 #define TABFT_TABLE_PACK_INTERNAL_H
 
@@ -24,11 +25,11 @@ struct seen {
 /* What the cells of a column are, of a segment and then of all. */
 struct survey {
     uint64_t n_empty, n_integer, n_big, n_float, n_boolean, n_text; /* big: integers beyond int64 */
-    uint64_t n_rounded;      /* integers that no double is equal to */
-    uint64_t n_big_rounded;  /* the same of big ones */
+    uint64_t n_rounded;                                             /* integers that no double is equal to */
+    uint64_t n_big_rounded;                                         /* the same of big ones */
     uint64_t n_infinite;
-    bool float64;            /* some number is no float32 */
-    int64_t min, max;        /* of integers, where n_integer > 0 */
+    bool float64;     /* some number is no float32 */
+    int64_t min, max; /* of integers, where n_integer > 0 */
     struct seen text, big, boolean, number;
 };
 
@@ -41,15 +42,15 @@ struct collected {
 struct column_plan {
     char *name;
     bool force_text, force_number, force_float;
-    bool collect;               /* in pass 1 */
+    bool collect; /* in pass 1 */
     struct survey survey;
-    uint64_t *na;               /* [n_na] cells of each spelling, in number columns */
-    uint64_t *text_na;          /* [n_text_na] */
+    uint64_t *na;      /* [n_na] cells of each spelling, in number columns */
+    uint64_t *text_na; /* [n_text_na] */
     struct collected collected;
     /* labels of a classification target, by kind: the value of each, in order */
     int64_t *label_integer;
     double *label_double;
-    uint32_t *label_of_text;    /* [collected texts] or NULL */
+    uint32_t *label_of_text; /* [collected texts] or NULL */
 };
 
 /* A run of whole records that a thread takes at a time. */
@@ -60,8 +61,8 @@ struct segment {
 };
 
 struct npy {
-    char type;      /* 'f', 'i', 'u' or 'b' */
-    size_t item;    /* bytes */
+    char type;   /* 'f', 'i', 'u' or 'b' */
+    size_t item; /* bytes */
     uint64_t rows, columns, offset;
 };
 
@@ -73,7 +74,7 @@ struct pack {
     struct format format;
     struct input *input; /* [n_inputs] */
     bool is_npy;
-    struct npy *npy;     /* [n_inputs] */
+    struct npy *npy; /* [n_inputs] */
     size_t n_columns;
     struct column_plan *column;
     ptrdiff_t target;
@@ -111,6 +112,7 @@ int pack_labels(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 void pack_report(const struct pack *p);
 
 /* fill.c: writes all rows of the wanted part. */
-int pack_fill(struct pack *p, struct packed_writer *w, uint64_t first_row, uint64_t n_rows, struct tabft_failure *f) TABFT_MUST_CHECK;
+int pack_fill(struct pack *p, struct packed_writer *w, uint64_t first_row, uint64_t n_rows,
+              struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

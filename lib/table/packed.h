@@ -16,7 +16,7 @@ struct threads;
 /* The texts of a dictionary, or of a label list. */
 struct texts {
     size_t n;
-    char **text;  /* [n], into `block` */
+    char **text; /* [n], into `block` */
     char *block;
     size_t bytes; /* of block, NULs included */
 };
@@ -28,44 +28,48 @@ struct packed_writer;
 struct packed_start {
     const char *path;
     bool force;
-    int level;                     /* of deflate */
-    const struct schema *schema;   /* with the final n_rows */
-    const struct texts *texts;     /* [n_columns]; read for text columns that are no classification target */
-    const char *provenance;        /* JSON object as text */
-    const uint8_t *content;        /* 32 bytes of a digest of the values where provenance does not name them, or NULL */
+    int level;                   /* of deflate */
+    const struct schema *schema; /* with the final n_rows */
+    const struct texts *texts;   /* [n_columns]; read for text columns that are no classification target */
+    const char *provenance;      /* JSON object as text */
+    const uint8_t *content;      /* 32 bytes of a digest of the values where provenance does not name them, or NULL */
 };
-/* Writes schema, provenance and dictionaries. The file id is a digest of them and `content`: the same table gives the same
- * bytes. `start` need not outlive the call, schema is copied; pool must outlive the writer (NULL is fine). */
+/* Writes schema, provenance and dictionaries. The file id is a digest of them and `content`: the same table gives the
+ * same bytes. `start` need not outlive the call, schema is copied; pool must outlive the writer (NULL is fine). */
 int packed_writer_open(struct packed_writer **out, const struct packed_start *start, struct threads *pool,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Appends n_rows rows: cells[c] are column c's. n_rows is a multiple of TABLE_GROUP_ROWS but in the last call. */
-int packed_writer_put(struct packed_writer *w, const struct cells *cells, size_t n_rows, struct tabft_failure *f) TABFT_MUST_CHECK;
-const struct column_statistics *packed_writer_statistics(const struct packed_writer *w); /* [n_columns], of the rows so far */
+int packed_writer_put(struct packed_writer *w, const struct cells *cells, size_t n_rows,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+const struct column_statistics *
+packed_writer_statistics(const struct packed_writer *w); /* [n_columns], of the rows so far */
 /* Writes the statistics and the end mark, and publishes the file. Frees w in every case. */
 int packed_writer_close(struct packed_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
 void packed_writer_abandon(struct packed_writer *w); /* NULL is fine */
 
 /* ---- reading ---- */
 struct packed_reader;
-/* Opens a file for `n_threads` callers at a time; checks schema, order and number of all records, dictionaries where wanted. */
+/* Opens a file for `n_threads` callers at a time; checks schema, order and number of all records, dictionaries where
+ * wanted. */
 int packed_reader_open(struct packed_reader **out, const char *path, int n_threads, bool dictionaries,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
 const struct schema *packed_reader_schema(const struct packed_reader *r);
 const struct column_statistics *packed_reader_statistics(const struct packed_reader *r); /* [n_columns] */
-const struct texts *packed_reader_texts(const struct packed_reader *r);                  /* [n_columns], empty where there are none */
+const struct texts *packed_reader_texts(const struct packed_reader *r); /* [n_columns], empty where there are none */
 const json_t *packed_reader_provenance(const struct packed_reader *r);
 const char *packed_reader_digest(const struct packed_reader *r); /* 64 hex digits */
 const char *packed_reader_path(const struct packed_reader *r);
 uint64_t packed_reader_file_size(const struct packed_reader *r);
 size_t packed_reader_group_rows(const struct packed_reader *r, size_t group);
-/* Cells of a column in a group, with *statistics of them. Thread safe with own `thread`. Errors: TABFT_INPUT, with the place. */
+/* Cells of a column in a group, with *statistics of them. Thread safe with own `thread`. Errors: TABFT_INPUT, with the
+ * place. */
 int packed_reader_page(const struct packed_reader *r, int thread, size_t column, size_t group, struct cells *cells,
                        struct column_statistics *statistics, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* All columns of a group at once, in parallel: cells[c] has room for the group's rows. */
 int packed_reader_group(const struct packed_reader *r, struct threads *pool, size_t group, struct cells *cells,
                         struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Every page, in parallel, and its numbers against the file's statistics. `body` (or NULL) is given each page's cells once, in
- * any order and thread; it must not fail. */
+/* Every page, in parallel, and its numbers against the file's statistics. `body` (or NULL) is given each page's cells
+ * once, in any order and thread; it must not fail. */
 typedef void packed_page_body(void *context, size_t column, size_t group, const struct cells *cells, size_t n);
 int packed_reader_walk(const struct packed_reader *r, struct threads *pool, packed_page_body *body, void *context,
                        struct tabft_failure *f) TABFT_MUST_CHECK;

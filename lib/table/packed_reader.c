@@ -20,18 +20,21 @@ struct packed_reader {
     char digest[65];
 };
 
-static int get(const struct packed_reader *r, int thread, size_t number, uint32_t type, struct tbf_record *record, void **data,
-               struct tabft_failure *f)
+static int get(const struct packed_reader *r, int thread, size_t number, uint32_t type, struct tbf_record *record,
+               void **data, struct tabft_failure *f)
 {
     const struct tbf_entry *e = tbf_reader_entry(r->tbf, number);
     if (e->type != type || e->version != TABLE_RECORD_VERSION) {
-        return tabft_fail(f, TABFT_INPUT, "%s: record %zu has type %u version %u where type %u version %d belongs; it is no table of this version",
-                          r->path, number, e->type, e->version, type, (int)TABLE_RECORD_VERSION);
+        return tabft_fail(
+            f, TABFT_INPUT,
+            "%s: record %zu has type %u version %u where type %u version %d belongs; it is no table of this version",
+            r->path, number, e->type, e->version, type, (int)TABLE_RECORD_VERSION);
     }
     return tbf_reader_get(r->tbf, r->codec[thread], number, record, data, f);
 }
 
-/* Dictionary records lie between provenance and pages, by column and part. Counts them, and checks that pages fill the rest. */
+/* Dictionary records lie between provenance and pages, by column and part. Counts them, and checks that pages fill the
+ * rest. */
 static int find_pages(struct packed_reader *r, struct tabft_failure *f)
 {
     const struct schema *s = &r->schema;
@@ -39,21 +42,24 @@ static int find_pages(struct packed_reader *r, struct tabft_failure *f)
     while (number < count && tbf_reader_entry(r->tbf, number)->type == TABLE_RECORD_DICTIONARY) number++;
     r->first_page = number;
     if (!size_mul(schema_groups(s), s->n_columns, &pages) || pages > count || number + pages + 1 != count) {
-        return tabft_fail(f, TABFT_INPUT, "%s: %zu records do not make a table of %zu rows and %zu columns", r->path, count, s->n_rows, s->n_columns);
+        return tabft_fail(f, TABFT_INPUT, "%s: %zu records do not make a table of %zu rows and %zu columns", r->path,
+                          count, s->n_rows, s->n_columns);
     }
     for (size_t i = 0; i < pages; i++) {
         const struct tbf_entry *e = tbf_reader_entry(r->tbf, number + i);
         size_t column = i % s->n_columns, group = i / s->n_columns, n = packed_reader_group_rows(r, group);
         uint64_t least = TBF_RECORD_HEADER + page_size(s->column[column].storage, n, false);
         if (e->type != TABLE_RECORD_PAGE || e->tag[0] != column || e->tag[1] != group || e->raw_size < least) {
-            return tabft_fail(f, TABFT_INPUT, "%s: record %zu is not the page of column %zu in row group %zu", r->path, number + i, column, group);
+            return tabft_fail(f, TABFT_INPUT, "%s: record %zu is not the page of column %zu in row group %zu", r->path,
+                              number + i, column, group);
         }
     }
     return 0;
 }
 
 /* Takes the texts of one record apart; *n grows. */
-static int take_texts(struct packed_reader *r, struct texts *t, size_t n_texts, const unsigned char *data, size_t size, struct tabft_failure *f)
+static int take_texts(struct packed_reader *r, struct texts *t, size_t n_texts, const unsigned char *data, size_t size,
+                      struct tabft_failure *f)
 {
     int error = 0;
     size_t at = 0;
@@ -62,7 +68,9 @@ static int take_texts(struct packed_reader *r, struct texts *t, size_t n_texts, 
         uint32_t length;
         if (size - at < 4) break;
         memcpy(&length, data + at, 4);
-        if (length > size - at - 4 || length > TABLE_TEXT_MAX || t->n == n_texts || memchr(data + at + 4, 0, length) != NULL) break;
+        if (length > size - at - 4 || length > TABLE_TEXT_MAX || t->n == n_texts ||
+            memchr(data + at + 4, 0, length) != NULL)
+            break;
         memcpy(t->block + t->bytes, data + at + 4, length);
         t->block[t->bytes + length] = '\0';
         t->bytes += (size_t)length + 1;
@@ -83,7 +91,8 @@ static int read_dictionary(struct packed_reader *r, size_t column, size_t *numbe
     for (uint32_t part = 0; t->n < n_texts; part++, (*number)++) {
         struct tbf_record record;
         const struct tbf_entry *e = *number < r->first_page ? tbf_reader_entry(r->tbf, *number) : NULL;
-        if (e == NULL || e->tag[0] != column || e->tag[1] != part) FAIL(f, TABFT_INPUT, "%s: column %zu lacks texts of its dictionary", r->path, column);
+        if (e == NULL || e->tag[0] != column || e->tag[1] != part)
+            FAIL(f, TABFT_INPUT, "%s: column %zu lacks texts of its dictionary", r->path, column);
         TRY(get(r, 0, *number, TABLE_RECORD_DICTIONARY, &record, &data, f));
         size_t before = t->n;
         TRY(take_texts(r, t, n_texts, record.data, record.size, f));
@@ -117,7 +126,8 @@ static int read_descriptions(struct packed_reader *r, struct tabft_failure *f)
     void *data = NULL;
     struct tbf_record record;
     json_error_t where;
-    if (tbf_reader_count(r->tbf) < 3) FAIL(f, TABFT_INPUT, "%s: not a packed table; tabft-prep pack makes one", r->path);
+    if (tbf_reader_count(r->tbf) < 3)
+        FAIL(f, TABFT_INPUT, "%s: not a packed table; tabft-prep pack makes one", r->path);
     TRY(get(r, 0, 0, TABLE_RECORD_SCHEMA, &record, &data, f));
     error = schema_from_json(&r->schema, record.data, record.size, f);
     if (error < 0) {
@@ -142,7 +152,8 @@ fail:
     return error;
 }
 
-int packed_reader_open(struct packed_reader **out, const char *path, int n_threads, bool dictionaries, struct tabft_failure *f)
+int packed_reader_open(struct packed_reader **out, const char *path, int n_threads, bool dictionaries,
+                       struct tabft_failure *f)
 {
     int error = 0;
     struct packed_reader *r = NULL;
@@ -190,8 +201,8 @@ int packed_reader_page(const struct packed_reader *r, int thread, size_t column,
     struct tbf_record record;
     const struct schema *s = &r->schema;
     TRY(get(r, thread, r->first_page + group * s->n_columns + column, TABLE_RECORD_PAGE, &record, &data, f));
-    error = page_decode(s->column[column].storage, schema_code_count(s, column), schema_is_code(s, column), record.data, record.size, cells,
-                        packed_reader_group_rows(r, group), statistics, f);
+    error = page_decode(s->column[column].storage, schema_code_count(s, column), schema_is_code(s, column), record.data,
+                        record.size, cells, packed_reader_group_rows(r, group), statistics, f);
     if (error < 0) tabft_fail_prefix(f, "%s: column %s, row group %zu", r->path, s->column[column].name, group);
 fail:
     free(data);
@@ -210,10 +221,12 @@ static void read_page(void *context, size_t column, int thread)
     struct group_loop *l = context;
     struct column_statistics unused;
     struct tabft_failure f = {0};
-    if (packed_reader_page(l->r, thread, column, l->group, &l->cells[column], &unused, &f) < 0) loop_failure_keep(&l->failure, column, &f);
+    if (packed_reader_page(l->r, thread, column, l->group, &l->cells[column], &unused, &f) < 0)
+        loop_failure_keep(&l->failure, column, &f);
 }
 
-int packed_reader_group(const struct packed_reader *r, struct threads *pool, size_t group, struct cells *cells, struct tabft_failure *f)
+int packed_reader_group(const struct packed_reader *r, struct threads *pool, size_t group, struct cells *cells,
+                        struct tabft_failure *f)
 {
     struct group_loop l = {.r = r, .group = group, .cells = cells};
     loop_failure_open(&l.failure);
@@ -243,19 +256,22 @@ static void walk_page(void *context, size_t block, int thread)
 }
 
 /* Statistics of pages together must be those of the file: training trusts the counts. */
-static int check_statistics(const struct packed_reader *r, const struct column_statistics *page, struct tabft_failure *f)
+static int check_statistics(const struct packed_reader *r, const struct column_statistics *page,
+                            struct tabft_failure *f)
 {
     const struct schema *s = &r->schema;
     for (size_t c = 0; c < s->n_columns; c++) {
         struct column_statistics sum = {0};
         for (size_t g = 0; g < schema_groups(s); g++) statistics_merge(&sum, &page[g * s->n_columns + c]);
         if (statistics_equal(&sum, &r->statistics[c], s->column[c].storage)) continue;
-        return tabft_fail(f, TABFT_INPUT, "%s: the statistics of column %s are not those of its cells", r->path, s->column[c].name);
+        return tabft_fail(f, TABFT_INPUT, "%s: the statistics of column %s are not those of its cells", r->path,
+                          s->column[c].name);
     }
     return 0;
 }
 
-int packed_reader_walk(const struct packed_reader *r, struct threads *pool, packed_page_body *body, void *context, struct tabft_failure *f)
+int packed_reader_walk(const struct packed_reader *r, struct threads *pool, packed_page_body *body, void *context,
+                       struct tabft_failure *f)
 {
     int error = 0;
     size_t n_pages = schema_groups(&r->schema) * r->schema.n_columns;
@@ -273,7 +289,10 @@ fail:
     return error;
 }
 
-int packed_reader_unchanged(const struct packed_reader *r, struct tabft_failure *f) { return tbf_reader_unchanged(r->tbf, f); }
+int packed_reader_unchanged(const struct packed_reader *r, struct tabft_failure *f)
+{
+    return tbf_reader_unchanged(r->tbf, f);
+}
 
 void packed_reader_close(struct packed_reader *r)
 {

@@ -47,7 +47,8 @@ fail:
 
 void cells_free(struct cells *cells) { free(cells); }
 
-static int put(struct packed_writer *w, uint32_t type, uint32_t tag0, uint32_t tag1, const void *data, size_t size, struct tabft_failure *f)
+static int put(struct packed_writer *w, uint32_t type, uint32_t tag0, uint32_t tag1, const void *data, size_t size,
+               struct tabft_failure *f)
 {
     struct tbf_record record = {type, TABLE_RECORD_VERSION, {tag0, tag1}, data, size, TBF_PLAIN};
     return tbf_writer_put(w->tbf, w->codec[0], &record, f);
@@ -102,7 +103,8 @@ fail:
     return error;
 }
 
-int packed_writer_open(struct packed_writer **out, const struct packed_start *start, struct threads *pool, struct tabft_failure *f)
+int packed_writer_open(struct packed_writer **out, const struct packed_start *start, struct threads *pool,
+                       struct tabft_failure *f)
 {
     int error = 0;
     char *json = NULL;
@@ -140,14 +142,15 @@ struct put_loop {
     struct loop_failure failure;
 };
 
-/* Values that come again soon, as short decimals do, are matches for deflate, which transposing their bytes would tear apart;
- * where most differ it is the bytes of the same place that are alike. Told by a piece of the page. */
+/* Values that come again soon, as short decimals do, are matches for deflate, which transposing their bytes would tear
+ * apart; where most differ it is the bytes of the same place that are alike. Told by a piece of the page. */
 static enum tbf_strategy choose_strategy(enum page_storage storage, const struct cells *cells, size_t n)
 {
     enum { PIECE = 4096, SLOTS = 1 << 14 }; /* what deflate looks back on: 32 KiB of doubles */
     uint64_t seen[SLOTS];
     bool used[SLOTS] = {0};
-    size_t item = storage_size(storage), from = n > PIECE ? (n - PIECE) / 2 : 0, end = n > PIECE ? from + PIECE : n, different = 0;
+    size_t item = storage_size(storage), from = n > PIECE ? (n - PIECE) / 2 : 0, end = n > PIECE ? from + PIECE : n,
+           different = 0;
     if (item < 4) return TBF_PLAIN;
     for (size_t i = from; i < end; i++) {
         size_t at = (size_t)((cells->slot[i] * UINT64_C(0x9e3779b97f4a7c15)) >> 50); /* below SLOTS */
@@ -171,9 +174,14 @@ static void pack_page(void *context, size_t block, int thread)
     size_t size;
     struct tabft_failure f = {0};
     page_encode(storage, schema_is_code(&w->schema, c), &cells, n, w->scratch[thread], &size, &l->statistics[block]);
-    struct tbf_record record = {TABLE_RECORD_PAGE, TABLE_RECORD_VERSION, {(uint32_t)c, (uint32_t)(w->group + group)}, w->scratch[thread], size,
+    struct tbf_record record = {TABLE_RECORD_PAGE,
+                                TABLE_RECORD_VERSION,
+                                {(uint32_t)c, (uint32_t)(w->group + group)},
+                                w->scratch[thread],
+                                size,
                                 choose_strategy(storage, &cells, n)};
-    if (tbf_member_pack(&l->member[block], w->codec[thread], tbf_writer_file_id(w->tbf), l->first_number + block, &record, &f) < 0) {
+    if (tbf_member_pack(&l->member[block], w->codec[thread], tbf_writer_file_id(w->tbf), l->first_number + block,
+                        &record, &f) < 0) {
         loop_failure_keep(&l->failure, block, &f);
     }
 }
@@ -211,7 +219,8 @@ int packed_writer_close(struct packed_writer *w, struct tabft_failure *f)
     int error = 0;
     char *json = NULL;
     size_t size;
-    if (w->n_rows != w->schema.n_rows) FAIL(f, TABFT_INPUT, "%zu rows came where %zu were expected: the input changed", w->n_rows, w->schema.n_rows);
+    if (w->n_rows != w->schema.n_rows)
+        FAIL(f, TABFT_INPUT, "%zu rows came where %zu were expected: the input changed", w->n_rows, w->schema.n_rows);
     TRY(statistics_to_json(&w->schema, w->statistics, &json, &size, f));
     TRY(put(w, TABLE_RECORD_STATISTICS, 0, 0, json, size, f));
     struct tbf_writer *tbf = w->tbf;

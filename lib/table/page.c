@@ -136,8 +136,8 @@ static void get_integers(enum page_storage storage, const unsigned char *from, s
     }
 }
 
-int page_decode(enum page_storage storage, size_t n_codes, bool codes, const void *page, size_t size, struct cells *cells, size_t n,
-                struct column_statistics *statistics, struct tabft_failure *f)
+int page_decode(enum page_storage storage, size_t n_codes, bool codes, const void *page, size_t size,
+                struct cells *cells, size_t n, struct column_statistics *statistics, struct tabft_failure *f)
 {
     bool real = storage_is_real(storage), bitmap = !real && size == page_size(storage, n, true);
     if (!bitmap && size != page_size(storage, n, false)) {
@@ -154,7 +154,8 @@ int page_decode(enum page_storage storage, size_t n_codes, bool codes, const voi
     for (size_t i = 0; i < n; i++) cells->absent[i] = bitmap && (bits[i / 8] >> i % 8 & 1) != 0;
     for (size_t i = 0; codes && i < n; i++) {
         if (!cells->absent[i] && cells->slot[i] >= n_codes) {
-            return tabft_fail(f, TABFT_INPUT, "code %lld where %zu texts are known", (long long)cells->slot[i], n_codes);
+            return tabft_fail(f, TABFT_INPUT, "code %lld where %zu texts are known", (long long)cells->slot[i],
+                              n_codes);
         }
     }
     count_integers(codes, cells, n, statistics);

@@ -1,5 +1,5 @@
-/* Cells in slots and in pages. A slot is 8 bytes: the bits of a double for columns stored as f32 or f64 (NaN is missing), an
- * int64 for the others, whose missing cells are marked in a byte array beside it. Private to lib/table. */
+/* Cells in slots and in pages. A slot is 8 bytes: the bits of a double for columns stored as f32 or f64 (NaN is
+ * missing), an int64 for the others, whose missing cells are marked in a byte array beside it. Private to lib/table. */
 #ifndef TABFT_TABLE_PAGE_H
 #define TABFT_TABLE_PAGE_H
 
@@ -45,13 +45,14 @@ enum { PAGE_SIZE_MAX = TABLE_GROUP_ROWS * 8 + TABLE_GROUP_ROWS / 8 };
 /* Bytes of a page of n cells without and with its bitmap of missing cells. */
 size_t page_size(enum page_storage storage, size_t n, bool bitmap);
 
-/* Writes n cells (n <= TABLE_GROUP_ROWS) as a page into `page` (PAGE_SIZE_MAX bytes), *size of it used, and what they hold
- * into *statistics. `codes`: no smallest and largest value is wanted. */
+/* Writes n cells (n <= TABLE_GROUP_ROWS) as a page into `page` (PAGE_SIZE_MAX bytes), *size of it used, and what they
+ * hold into *statistics. `codes`: no smallest and largest value is wanted. */
 void page_encode(enum page_storage storage, bool codes, const struct cells *cells, size_t n, void *page, size_t *size,
                  struct column_statistics *statistics);
 
 /* The other way; *statistics as above. Codes must be below n_codes (0: no codes). Errors: TABFT_INPUT. */
-int page_decode(enum page_storage storage, size_t n_codes, bool codes, const void *page, size_t size, struct cells *cells, size_t n,
-                struct column_statistics *statistics, struct tabft_failure *f) TABFT_MUST_CHECK;
+int page_decode(enum page_storage storage, size_t n_codes, bool codes, const void *page, size_t size,
+                struct cells *cells, size_t n, struct column_statistics *statistics,
+                struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

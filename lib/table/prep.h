@@ -22,35 +22,37 @@ struct pack_options {
     size_t n_inputs;
     const char *output;
     bool force;
-    char delimiter;           /* 0: tab for .tsv and .tab, else comma */
-    char point;               /* '.' or ',' */
+    char delimiter; /* 0: tab for .tsv and .tab, else comma */
+    char point;     /* '.' or ',' */
     bool no_header;
     bool fill_short;
-    const char *target;       /* or NULL */
-    enum table_task task;     /* TABLE_NO_TASK: by the target's values */
-    bool classes;             /* the target's cells are class names, letter for letter */
-    const char *const *text;  /* [n_text] columns kept as text */
+    const char *target;      /* or NULL */
+    enum table_task task;    /* TABLE_NO_TASK: by the target's values */
+    bool classes;            /* the target's cells are class names, letter for letter */
+    const char *const *text; /* [n_text] columns kept as text */
     size_t n_text;
     const char *const *numeric; /* [n_numeric] columns that must be numbers */
     size_t n_numeric;
-    const char *const *na;    /* [n_na] what is missing in number and boolean columns, besides the empty cell */
+    const char *const *na; /* [n_na] what is missing in number and boolean columns, besides the empty cell */
     size_t n_na;
     const char *const *text_na; /* [n_text_na] the same in text columns */
     size_t n_text_na;
-    const char *schema;       /* a packed table whose kinds, target and task are taken over, or NULL */
-    size_t part, n_parts;     /* rows of this part of all; n_parts 0: all of them */
-    size_t block_bytes;       /* of text that a thread takes at a time */
+    const char *schema;   /* a packed table whose kinds, target and task are taken over, or NULL */
+    size_t part, n_parts; /* rows of this part of all; n_parts 0: all of them */
+    size_t block_bytes;   /* of text that a thread takes at a time */
 };
 enum { PACK_BLOCK_BYTES = 1 << 20, PACK_LEVEL = 1, PACK_NA_MAX = 64 };
 
-int prep_pack(const struct pack_options *options, struct threads *pool, const struct prep_say *say, struct tabft_failure *f) TABFT_MUST_CHECK;
+int prep_pack(const struct pack_options *options, struct threads *pool, const struct prep_say *say,
+              struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Joins packed tables of the same columns, in the order given; parts of one table (pack --part) in any order. */
 int prep_merge(const char *const *input, size_t n_inputs, const char *output, bool force, struct threads *pool,
                const struct prep_say *say, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Writes a table as CSV to `output` ("-": stdout). */
-int prep_cat(const char *input, const char *output, bool force, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+int prep_cat(const char *input, const char *output, bool force, struct threads *pool,
+             struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* What a file holds, as text for people or as JSON; the caller frees *text. */
 int prep_info(const char *input, bool json, char **text, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -61,11 +63,12 @@ int prep_verify(const char *input, struct threads *pool, struct tabft_failure *f
 struct split_options {
     const char *input, *train, *test;
     bool force;
-    double fraction;  /* of the rows for the test table, if rows is 0 */
+    double fraction; /* of the rows for the test table, if rows is 0 */
     uint64_t rows;
     uint32_t seed;
 };
 /* Draws the rows of the test table: by class for a classification target, else from all rows. Order is kept. */
-int prep_split(const struct split_options *options, struct threads *pool, const struct prep_say *say, struct tabft_failure *f) TABFT_MUST_CHECK;
+int prep_split(const struct split_options *options, struct threads *pool, const struct prep_say *say,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

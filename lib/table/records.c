@@ -10,8 +10,8 @@ static int fail_at(struct records *r, uint64_t offset, struct tabft_failure *f, 
     return tabft_fail(f, TABFT_INPUT, "%s", message);
 }
 
-int records_quoted(struct records *r, const char *begin, const char *end, const char *p, struct cell *cell, const char **after,
-                   struct tabft_failure *f)
+int records_quoted(struct records *r, const char *begin, const char *end, const char *p, struct cell *cell,
+                   const char **after, struct tabft_failure *f)
 {
     int error = 0;
     const char *from = p + 1, *quote = memchr(from, '"', (size_t)(end - from));
@@ -25,7 +25,9 @@ int records_quoted(struct records *r, const char *begin, const char *end, const 
         length += n;
         from = quote + 2;
     }
-    if (quote == NULL) return fail_at(r, (uint64_t)(p - begin), f, "the quote that opens here is never closed; close it, or double quotes inside quotes");
+    if (quote == NULL)
+        return fail_at(r, (uint64_t)(p - begin), f,
+                       "the quote that opens here is never closed; close it, or double quotes inside quotes");
     if (length > 0) {
         size_t n = (size_t)(quote - from);
         if (r->room < length + n + 1) TRY(memory_grow(&r->unquoted, 2 * (length + n + 1), 1, "a cell", f));
@@ -58,8 +60,12 @@ void records_trimmed_number(const struct records *r, struct cell *cell)
 int records_fail_end(struct records *r, const char *begin, const char *p, bool quoted, struct tabft_failure *f)
 {
     uint64_t offset = (uint64_t)(p - begin);
-    if (*p == '\r') return fail_at(r, offset, f, "a carriage return without line feed; end lines with LF or CR LF, or quote the cell");
-    if (quoted) return fail_at(r, offset, f, "text after a closing quote; double the quotes that belong to the text, or check the delimiter");
+    if (*p == '\r')
+        return fail_at(r, offset, f,
+                       "a carriage return without line feed; end lines with LF or CR LF, or quote the cell");
+    if (quoted)
+        return fail_at(r, offset, f,
+                       "text after a closing quote; double the quotes that belong to the text, or check the delimiter");
     return fail_at(r, offset, f, "a quote inside an unquoted cell; quote the whole cell and double the quotes in it");
 }
 
@@ -76,8 +82,9 @@ int records_fail_count(struct records *r, const char *begin, const char *end, co
     }
     r->failed_at = (uint64_t)((n > r->n_columns ? extra : p) - begin);
     error = tabft_fail(f, TABFT_INPUT, "%zu fields, expected %zu; %s", n, r->n_columns,
-                       n > r->n_columns ? "a delimiter at the line's end makes one too many, and so does one in an unquoted text"
-                                        : "--fill-short takes missing ones at the end as empty");
+                       n > r->n_columns
+                           ? "a delimiter at the line's end makes one too many, and so does one in an unquoted text"
+                           : "--fill-short takes missing ones at the end as empty");
 fail:
     return error;
 }

@@ -1,9 +1,9 @@
-/* The walk over the records of delimited text (RFC 4180), one cell after the other, numbers scanned on the way. It is inlined
- * into its two callers, which look at cells (survey.c) and store them (fill.c). Private to lib/table.
+/* The walk over the records of delimited text (RFC 4180), one cell after the other, numbers scanned on the way. It is
+ * inlined into its two callers, which look at cells (survey.c) and store them (fill.c). Private to lib/table.
  *
- * Strict: a quote opens a cell at its first byte or not at all; after the closing quote comes a delimiter or the end of the
- * record; records end with LF or CR LF, a CR stands nowhere else outside quotes; each record has as many cells as the header.
- * A line without any byte is skipped and counted, also where the table has one column. */
+ * Strict: a quote opens a cell at its first byte or not at all; after the closing quote comes a delimiter or the end of
+ * the record; records end with LF or CR LF, a CR stands nowhere else outside quotes; each record has as many cells as
+ * the header. A line without any byte is skipped and counted, also where the table has one column. */
 #ifndef TABFT_TABLE_RECORDS_H
 #define TABFT_TABLE_RECORDS_H
 
@@ -27,7 +27,7 @@ struct format {
 struct cell {
     const char *text;
     size_t length;
-    uint64_t offset;     /* of its first byte in the segment, quote included */
+    uint64_t offset; /* of its first byte in the segment, quote included */
     bool is_number;
     struct number number;
     const char *number_text, *number_end; /* what number_scan saw */
@@ -39,10 +39,10 @@ enum { RECORDS_PADDING = 2 + NUMBER_PADDING };
 struct records {
     const struct format *format;
     size_t n_columns;
-    char *unquoted;     /* room for the longest cell and a NUL; grown by the walk */
+    char *unquoted; /* room for the longest cell and a NUL; grown by the walk */
     size_t room;
     uint64_t n_records, n_blank, n_short; /* results */
-    uint64_t failed_at; /* offset in the segment, where the walk failed */
+    uint64_t failed_at;                   /* offset in the segment, where the walk failed */
 };
 
 enum scan_end { SCAN_NEXT, SCAN_RECORD, SCAN_FAILED };
@@ -70,13 +70,15 @@ static inline enum scan_end cell_end(const char *p, char delimiter, const char *
 }
 
 /* Takes a quoted cell at p (its opening quote) up to the closing one. */
-int records_quoted(struct records *r, const char *begin, const char *end, const char *p, struct cell *cell, const char **after,
-                   struct tabft_failure *f) TABFT_MUST_CHECK;
+int records_quoted(struct records *r, const char *begin, const char *end, const char *p, struct cell *cell,
+                   const char **after, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* A cell as a number with blanks around it, the rare way. */
 void records_trimmed_number(const struct records *r, struct cell *cell);
 /* Messages of the walk. */
-int records_fail_end(struct records *r, const char *begin, const char *p, bool quoted, struct tabft_failure *f) TABFT_MUST_CHECK;
-int records_fail_count(struct records *r, const char *begin, const char *end, const char *p, struct tabft_failure *f) TABFT_MUST_CHECK;
+int records_fail_end(struct records *r, const char *begin, const char *p, bool quoted,
+                     struct tabft_failure *f) TABFT_MUST_CHECK;
+int records_fail_count(struct records *r, const char *begin, const char *end, const char *p,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Takes any cell at p. *next is where the one after it begins. */
 static inline int records_cell(struct records *r, const char *begin, const char *end, const char *p, struct cell *cell,
@@ -112,11 +114,13 @@ static inline int records_cell(struct records *r, const char *begin, const char 
 }
 
 /* What is done with a cell: record is its number in the segment. 0 or a failure at the cell. */
-typedef int records_take(void *context, uint64_t record, size_t column, const struct cell *cell, struct tabft_failure *f);
+typedef int records_take(void *context, uint64_t record, size_t column, const struct cell *cell,
+                         struct tabft_failure *f);
 
 /* Walks from begin to end. On failure r->failed_at says where. */
-__attribute__((always_inline)) static inline int records_walk(struct records *r, const char *begin, const char *end, records_take *take,
-                                                              void *context, struct tabft_failure *f)
+__attribute__((always_inline)) static inline int records_walk(struct records *r, const char *begin, const char *end,
+                                                              records_take *take, void *context,
+                                                              struct tabft_failure *f)
 {
     int error = 0;
     struct cell cell;

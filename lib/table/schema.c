@@ -73,7 +73,8 @@ bool statistics_equal(const struct column_statistics *a, const struct column_sta
 {
     if (a->n_missing != b->n_missing || a->n_infinite != b->n_infinite || a->any != b->any) return false;
     if (!a->any) return true;
-    if (storage == STORAGE_F32 || storage == STORAGE_F64) return !(a->min < b->min || a->min > b->min || a->max < b->max || a->max > b->max);
+    if (storage == STORAGE_F32 || storage == STORAGE_F64)
+        return !(a->min < b->min || a->min > b->min || a->max < b->max || a->max > b->max);
     return a->integer_min == b->integer_min && a->integer_max == b->integer_max;
 }
 
@@ -118,7 +119,8 @@ int json_text(json_t *value, char **text, size_t *size, struct tabft_failure *f)
 static int check_fits(size_t size, const char *what, struct tabft_failure *f)
 {
     if (size <= TBF_PAYLOAD_MAX) return 0;
-    return tabft_fail(f, TABFT_INPUT, "the %s takes %zu bytes and a record holds %d; use fewer columns or shorter names", what, size,
+    return tabft_fail(f, TABFT_INPUT,
+                      "the %s takes %zu bytes and a record holds %d; use fewer columns or shorter names", what, size,
                       (int)TBF_PAYLOAD_MAX);
 }
 
@@ -127,15 +129,15 @@ int schema_to_json(const struct schema *s, char **text, size_t *size, struct tab
     json_t *columns = json_array();
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct schema_column *c = &s->column[i];
-        json_array_append_new(columns, json_pack("{s:s, s:s, s:s, s:I}", "name", c->name, "kind", kind_name(c->kind), "storage",
-                                                 storage_name(c->storage), "texts", (json_int_t)c->n_texts));
+        json_array_append_new(columns, json_pack("{s:s, s:s, s:s, s:I}", "name", c->name, "kind", kind_name(c->kind),
+                                                 "storage", storage_name(c->storage), "texts", (json_int_t)c->n_texts));
     }
     json_t *labels = json_array();
     for (size_t i = 0; i < s->n_labels; i++) json_array_append_new(labels, json_string(s->label[i]));
     bool whole = json_array_size(columns) == s->n_columns && json_array_size(labels) == s->n_labels;
-    json_t *all = json_pack("{s:s, s:I, s:i, s:I, s:s, s:o, s:o}", "format", "tabft-table", "rows", (json_int_t)s->n_rows, "group_rows",
-                            (int)TABLE_GROUP_ROWS, "target", (json_int_t)s->target, "task", task_name(s->task), "labels", labels,
-                            "columns", columns);
+    json_t *all = json_pack("{s:s, s:I, s:i, s:I, s:s, s:o, s:o}", "format", "tabft-table", "rows",
+                            (json_int_t)s->n_rows, "group_rows", (int)TABLE_GROUP_ROWS, "target", (json_int_t)s->target,
+                            "task", task_name(s->task), "labels", labels, "columns", columns);
     if (!whole) {
         json_decref(all);
         all = NULL;
@@ -152,7 +154,8 @@ int schema_to_json(const struct schema *s, char **text, size_t *size, struct tab
 
 json_t *statistics_json(const struct schema *s, size_t column, const struct column_statistics *statistics)
 {
-    json_t *all = json_pack("{s:I, s:I}", "missing", (json_int_t)statistics->n_missing, "infinite", (json_int_t)statistics->n_infinite);
+    json_t *all = json_pack("{s:I, s:I}", "missing", (json_int_t)statistics->n_missing, "infinite",
+                            (json_int_t)statistics->n_infinite);
     if (all == NULL || !statistics->any) return all;
     enum page_storage storage = s->column[column].storage;
     bool real = storage == STORAGE_F32 || storage == STORAGE_F64;
@@ -250,8 +253,10 @@ static int check_columns(const struct schema *s, struct tabft_failure *f)
         bool real = c->storage == STORAGE_F32 || c->storage == STORAGE_F64;
         bool code = schema_is_code(s, i);
         if (real != (c->kind == TABLE_FLOAT && !code)) return bad_schema(f, "a column's storage does not fit its kind");
-        if (c->n_texts != 0 && (c->kind != TABLE_TEXT || is_label(s, i))) return bad_schema(f, "texts of a column that has no dictionary");
-        if (code && c->storage != storage_of_codes(schema_code_count(s, i))) return bad_schema(f, "a column's storage does not fit its codes");
+        if (c->n_texts != 0 && (c->kind != TABLE_TEXT || is_label(s, i)))
+            return bad_schema(f, "texts of a column that has no dictionary");
+        if (code && c->storage != storage_of_codes(schema_code_count(s, i)))
+            return bad_schema(f, "a column's storage does not fit its codes");
         if (c->kind == TABLE_BOOLEAN && c->storage != STORAGE_I8) return bad_schema(f, "a boolean column's storage");
     }
     return 0;
@@ -266,21 +271,27 @@ int schema_from_json(struct schema *s, const char *text, size_t size, struct tab
     if (all == NULL) FAIL(f, TABFT_INPUT, "the schema record is not JSON: %s", where.text);
     const char *format = json_string_value(json_object_get(all, "format"));
     const json_t *rows = json_object_get(all, "rows"), *target = json_object_get(all, "target");
-    if (format == NULL || strcmp(format, "tabft-table") != 0) FAIL(f, TABFT_INPUT, "not a packed table: its first record is no schema");
-    if (json_integer_value(json_object_get(all, "group_rows")) != TABLE_GROUP_ROWS) TRY(bad_schema(f, "the rows of a group"));
-    if (!json_is_integer(rows) || json_integer_value(rows) < 0 || json_integer_value(rows) > INT64_MAX / 16) TRY(bad_schema(f, "the number of rows"));
+    if (format == NULL || strcmp(format, "tabft-table") != 0)
+        FAIL(f, TABFT_INPUT, "not a packed table: its first record is no schema");
+    if (json_integer_value(json_object_get(all, "group_rows")) != TABLE_GROUP_ROWS)
+        TRY(bad_schema(f, "the rows of a group"));
+    if (!json_is_integer(rows) || json_integer_value(rows) < 0 || json_integer_value(rows) > INT64_MAX / 16)
+        TRY(bad_schema(f, "the number of rows"));
     s->n_rows = (size_t)json_integer_value(rows);
     TRY(columns_from_json(s, json_object_get(all, "columns"), f));
     TRY(labels_from_json(s, json_object_get(all, "labels"), f));
     int task = name_index(task_names, 0, 3, json_object_get(all, "task"));
     if (task < 0) TRY(bad_schema(f, "the task"));
     s->task = (enum table_task)task;
-    if (!json_is_integer(target) || json_integer_value(target) < TABLE_NO_TARGET || json_integer_value(target) >= (json_int_t)s->n_columns) {
+    if (!json_is_integer(target) || json_integer_value(target) < TABLE_NO_TARGET ||
+        json_integer_value(target) >= (json_int_t)s->n_columns) {
         TRY(bad_schema(f, "the target's number"));
     }
     s->target = (ptrdiff_t)json_integer_value(target);
-    if ((s->target == TABLE_NO_TARGET) != (s->task == TABLE_NO_TASK)) TRY(bad_schema(f, "a task without a target, or a target without a task"));
-    if (s->task != TABLE_CLASSIFICATION && s->n_labels != 0) TRY(bad_schema(f, "labels without a classification target"));
+    if ((s->target == TABLE_NO_TARGET) != (s->task == TABLE_NO_TASK))
+        TRY(bad_schema(f, "a task without a target, or a target without a task"));
+    if (s->task != TABLE_CLASSIFICATION && s->n_labels != 0)
+        TRY(bad_schema(f, "labels without a classification target"));
     TRY(check_columns(s, f));
 fail:
     json_decref(all);
@@ -290,7 +301,8 @@ fail:
 
 static bool count_from_json(const json_t *value, size_t n_rows, uint64_t *out)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > n_rows) return false;
+    if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > n_rows)
+        return false;
     *out = (uint64_t)json_integer_value(value);
     return true;
 }
@@ -307,12 +319,14 @@ int statistics_from_json(const struct schema *s, struct column_statistics *stati
         FAIL(f, TABFT_INPUT, "the statistics record does not have %zu columns", s->n_columns);
     }
     for (size_t i = 0; i < s->n_columns; i++) {
-        const json_t *c = json_array_get(columns, i), *min = json_object_get(c, "min"), *max = json_object_get(c, "max");
+        const json_t *c = json_array_get(columns, i), *min = json_object_get(c, "min"),
+                     *max = json_object_get(c, "max");
         bool real = s->column[i].storage == STORAGE_F32 || s->column[i].storage == STORAGE_F64;
         struct column_statistics *to = &statistics[i];
         *to = (struct column_statistics){.any = min != NULL};
         bool good = count_from_json(json_object_get(c, "missing"), s->n_rows, &to->n_missing) &&
-                    count_from_json(json_object_get(c, "infinite"), s->n_rows, &to->n_infinite) && (min == NULL) == (max == NULL);
+                    count_from_json(json_object_get(c, "infinite"), s->n_rows, &to->n_infinite) &&
+                    (min == NULL) == (max == NULL);
         if (good && to->any) {
             good = real ? json_is_number(min) && json_is_number(max) : json_is_integer(min) && json_is_integer(max);
             to->min = json_number_value(min);

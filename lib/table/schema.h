@@ -22,8 +22,8 @@ enum {
 };
 
 enum {
-    TABLE_TEXT_MAX = 1 << 20,           /* bytes of a text cell */
-    TABLE_DICTIONARY_BYTES = 4 << 20,   /* a dictionary record is closed when it holds so much */
+    TABLE_TEXT_MAX = 1 << 20,         /* bytes of a text cell */
+    TABLE_DICTIONARY_BYTES = 4 << 20, /* a dictionary record is closed when it holds so much */
     TABLE_NO_TARGET = -1
 };
 
@@ -55,19 +55,20 @@ struct column_statistics {
     int64_t integer_min, integer_max;
 };
 
-size_t storage_size(enum page_storage s);                                /* bytes of an item */
-const char *storage_name(enum page_storage s);                           /* "i8" ... "f64" */
-const char *kind_name(enum table_kind k);                                /* "float", "integer", "text", "boolean" */
-const char *task_name(enum table_task t);                                /* "classification", "regression" or "none" */
-enum page_storage storage_of_range(int64_t min, int64_t max);            /* the narrowest integer storage */
-enum page_storage storage_of_codes(size_t n);                            /* for codes 0..n-1 */
-size_t schema_groups(const struct schema *s);                            /* row groups */
-bool schema_is_code(const struct schema *s, size_t column);              /* text or classification target: cells are codes */
-size_t schema_code_count(const struct schema *s, size_t column);         /* their number of different codes */
+size_t storage_size(enum page_storage s);                        /* bytes of an item */
+const char *storage_name(enum page_storage s);                   /* "i8" ... "f64" */
+const char *kind_name(enum table_kind k);                        /* "float", "integer", "text", "boolean" */
+const char *task_name(enum table_task t);                        /* "classification", "regression" or "none" */
+enum page_storage storage_of_range(int64_t min, int64_t max);    /* the narrowest integer storage */
+enum page_storage storage_of_codes(size_t n);                    /* for codes 0..n-1 */
+size_t schema_groups(const struct schema *s);                    /* row groups */
+bool schema_is_code(const struct schema *s, size_t column);      /* text or classification target: cells are codes */
+size_t schema_code_count(const struct schema *s, size_t column); /* their number of different codes */
 bool statistics_equal(const struct column_statistics *a, const struct column_statistics *b, enum page_storage storage);
 void statistics_merge(struct column_statistics *into, const struct column_statistics *more);
 
-/* JSON texts; the caller frees *text. Errors: TABFT_SYSTEM, and TABFT_INPUT where names or labels do not fit a record. */
+/* JSON texts; the caller frees *text. Errors: TABFT_SYSTEM, and TABFT_INPUT where names or labels do not fit a record.
+ */
 int schema_to_json(const struct schema *s, char **text, size_t *size, struct tabft_failure *f) TABFT_MUST_CHECK;
 int statistics_to_json(const struct schema *s, const struct column_statistics *statistics, char **text, size_t *size,
                        struct tabft_failure *f) TABFT_MUST_CHECK;

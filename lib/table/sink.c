@@ -26,7 +26,8 @@ static int flush(struct sink *s, size_t n, struct tabft_failure *f)
     return 0;
 }
 
-int sink_put(struct sink *s, const struct cells *cells, size_t n, const uint8_t *take, uint8_t wanted, struct tabft_failure *f)
+int sink_put(struct sink *s, const struct cells *cells, size_t n, const uint8_t *take, uint8_t wanted,
+             struct tabft_failure *f)
 {
     size_t end = s->n;
     for (size_t c = 0; c < s->n_columns; c++) {

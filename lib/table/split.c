@@ -1,8 +1,8 @@
 /* A table into a training and a test table. How rows are drawn is part of the format of results, and in tabft-prep(1):
- * the rows of each class in their order (rows without label are a class of their own, the last; without classes all rows are
- * one class) are permuted by numpy's default_rng(seed), one generator for all classes in order, and the first m of a class
- * are its test rows. The m of the classes sum up to the wanted number: the class's share rounded down, and one more for the
- * classes with the largest rests, the first of equal ones. */
+ * the rows of each class in their order (rows without label are a class of their own, the last; without classes all
+ * rows are one class) are permuted by numpy's default_rng(seed), one generator for all classes in order, and the first
+ * m of a class are its test rows. The m of the classes sum up to the wanted number: the class's share rounded down, and
+ * one more for the classes with the largest rests, the first of equal ones. */
 #include "config.h"
 
 #include <math.h>
@@ -68,7 +68,8 @@ static void share_out(struct draw *d, size_t n_test)
         size_t best = 0;
         uint64_t most = 0;
         for (size_t c = 0; c < d->n_classes; c++) {
-            uint64_t rest = (uint64_t)((unsigned __int128)n_test * d->count[c] - (unsigned __int128)(d->wanted[c]) * d->n_rows);
+            uint64_t rest = (uint64_t)((unsigned __int128)n_test * d->count[c] -
+                                       (unsigned __int128)(d->wanted[c]) * d->n_rows);
             bool taken = (unsigned __int128)d->wanted[c] * d->n_rows > (unsigned __int128)n_test * d->count[c];
             if (!taken && rest > most) {
                 most = rest;
@@ -102,25 +103,29 @@ fail:
     return error;
 }
 
-static int provenance(const struct packed_reader *r, const struct split_options *o, const char *side, char **text, struct tabft_failure *f)
+static int provenance(const struct packed_reader *r, const struct split_options *o, const char *side, char **text,
+                      struct tabft_failure *f)
 {
     size_t size;
     json_t *test = o->rows > 0 ? json_integer((json_int_t)o->rows) : json_real(o->fraction);
     json_t *of = json_pack("{s:s, s:O}", "digest", packed_reader_digest(r), "provenance", packed_reader_provenance(r));
-    return json_text(json_pack("{s:s, s:s, s:s, s:o, s:I, s:o}", "tool", "tabft-prep split", "version", PACKAGE_VERSION, "side", side, "test", test,
-                               "seed", (json_int_t)o->seed, "of", of),
+    return json_text(json_pack("{s:s, s:s, s:s, s:o, s:I, s:o}", "tool", "tabft-prep split", "version", PACKAGE_VERSION,
+                               "side", side, "test", test, "seed", (json_int_t)o->seed, "of", of),
                      text, &size, f);
 }
 
-static int open_side(struct sink *to, const struct packed_reader *r, const struct split_options *o, bool test, size_t n_rows, struct threads *pool,
-                     struct tabft_failure *f)
+static int open_side(struct sink *to, const struct packed_reader *r, const struct split_options *o, bool test,
+                     size_t n_rows, struct threads *pool, struct tabft_failure *f)
 {
     int error = 0;
     char *made_by = NULL;
     struct schema s = *packed_reader_schema(r);
     s.n_rows = n_rows;
     TRY(provenance(r, o, test ? "test" : "train", &made_by, f));
-    TRY(sink_open(to, &(struct packed_start){test ? o->test : o->train, o->force, PACK_LEVEL, &s, packed_reader_texts(r), made_by, NULL}, pool, f));
+    TRY(sink_open(to,
+                  &(struct packed_start){test ? o->test : o->train, o->force, PACK_LEVEL, &s, packed_reader_texts(r),
+                                         made_by, NULL},
+                  pool, f));
 fail:
     free(made_by);
     return error;
@@ -138,7 +143,9 @@ int prep_split(const struct split_options *o, struct threads *pool, const struct
     TRY(packed_reader_open(&r, o->input, threads_count(pool), true, f));
     const struct schema *s = packed_reader_schema(r);
     size_t n_test = o->rows > 0 ? (size_t)o->rows : (size_t)floor(o->fraction * (double)s->n_rows + 0.5);
-    if (n_test < 1 || n_test >= s->n_rows) FAIL(f, TABFT_INPUT, "%s: %zu of %zu rows for the test table leave one of the two empty; change --test", o->input, n_test, s->n_rows);
+    if (n_test < 1 || n_test >= s->n_rows)
+        FAIL(f, TABFT_INPUT, "%s: %zu of %zu rows for the test table leave one of the two empty; change --test",
+             o->input, n_test, s->n_rows);
     TRY(read_classes(&d, r, f));
     share_out(&d, n_test);
     TRY(draw_rows(&d, o->seed, f));
@@ -154,7 +161,8 @@ int prep_split(const struct split_options *o, struct threads *pool, const struct
     TRY(packed_reader_unchanged(r, f));
     TRY(sink_close(&train, f));
     TRY(sink_close(&test, f));
-    (void)snprintf(line, sizeof line, "%zu training rows, %zu test rows%s", s->n_rows - n_test, n_test, d.n_classes > 1 ? ", by class" : "");
+    (void)snprintf(line, sizeof line, "%zu training rows, %zu test rows%s", s->n_rows - n_test, n_test,
+                   d.n_classes > 1 ? ", by class" : "");
     say->line(say->context, false, line);
 fail:
     sink_abandon(&train);

@@ -51,7 +51,8 @@ static bool count_number(const struct pack *p, struct survey *s, const struct ce
         count_integer(s, whole);
         return true;
     }
-    if (!n->integer && s->float64 && n->exponent + (int64_t)n->n_digits < 300) { /* its value does not matter any more */
+    if (!n->integer && s->float64 &&
+        n->exponent + (int64_t)n->n_digits < 300) { /* its value does not matter any more */
         s->n_float++;
         return true;
     }
@@ -68,10 +69,14 @@ static bool count_number(const struct pack *p, struct survey *s, const struct ce
 
 static int check_text(const struct cell *cell, struct tabft_failure *f)
 {
-    if (cell->length > TABLE_TEXT_MAX) return tabft_fail(f, TABFT_INPUT, "a text of %zu bytes; a cell holds at most %d", cell->length, (int)TABLE_TEXT_MAX);
+    if (cell->length > TABLE_TEXT_MAX)
+        return tabft_fail(f, TABFT_INPUT, "a text of %zu bytes; a cell holds at most %d", cell->length,
+                          (int)TABLE_TEXT_MAX);
     if (utf8_valid(cell->text, cell->length)) return 0;
-    if (memchr(cell->text, 0, cell->length) != NULL) return tabft_fail(f, TABFT_INPUT, "a NUL byte; text in UTF-8 has none");
-    return tabft_fail(f, TABFT_INPUT, "bytes that are not UTF-8; iconv -f LATIN1 -t UTF-8, or from what it is, makes them");
+    if (memchr(cell->text, 0, cell->length) != NULL)
+        return tabft_fail(f, TABFT_INPUT, "a NUL byte; text in UTF-8 has none");
+    return tabft_fail(f, TABFT_INPUT,
+                      "bytes that are not UTF-8; iconv -f LATIN1 -t UTF-8, or from what it is, makes them");
 }
 
 static int collect_text(struct collected *to, const struct cell *cell, bool limited, struct tabft_failure *f)
@@ -84,7 +89,8 @@ static int collect_text(struct collected *to, const struct cell *cell, bool limi
     return dictionary_add(&to->texts, cell->text, cell->length, f);
 }
 
-static int survey_other(const struct pack *p, struct found *found, struct survey *s, size_t column, const struct cell *cell, struct tabft_failure *f)
+static int survey_other(const struct pack *p, struct found *found, struct survey *s, size_t column,
+                        const struct cell *cell, struct tabft_failure *f)
 {
     size_t spelling;
     double v;
@@ -92,7 +98,8 @@ static int survey_other(const struct pack *p, struct found *found, struct survey
         s->n_empty++;
         return 0;
     }
-    if (p->options->n_text_na > 0 && pack_text_missing(p, cell, &spelling)) found->text_na[column * p->options->n_text_na + spelling]++;
+    if (p->options->n_text_na > 0 && pack_text_missing(p, cell, &spelling))
+        found->text_na[column * p->options->n_text_na + spelling]++;
     enum cell_class class = p->column[column].force_text ? CELL_TEXT : pack_classify(p, cell, &spelling, &v);
     switch (class) {
     case CELL_EMPTY: s->n_empty++; break;
@@ -111,7 +118,8 @@ static int survey_other(const struct pack *p, struct found *found, struct survey
     return check_text(cell, f);
 }
 
-static inline int survey_cell(void *context, uint64_t record, size_t column, const struct cell *cell, struct tabft_failure *f)
+static inline int survey_cell(void *context, uint64_t record, size_t column, const struct cell *cell,
+                              struct tabft_failure *f)
 {
     const struct survey_context *x = context;
     const struct column_plan *plan = &x->p->column[column];
@@ -127,7 +135,8 @@ static inline int survey_cell(void *context, uint64_t record, size_t column, con
 }
 
 /* Only the texts of columns that pack_collect asks for. */
-static inline int collect_cell(void *context, uint64_t record, size_t column, const struct cell *cell, struct tabft_failure *f)
+static inline int collect_cell(void *context, uint64_t record, size_t column, const struct cell *cell,
+                               struct tabft_failure *f)
 {
     const struct survey_context *x = context;
     (void)record;
@@ -200,7 +209,8 @@ void found_reset(struct found *to, const struct pack *p)
         if (p->column[c].collect) dictionary_clear(&to->collected[c].texts);
         to->collected[c].overflow = false;
     }
-    to->records = (struct records){.format = &p->format, .n_columns = p->n_columns, .unquoted = to->records.unquoted, .room = to->records.room};
+    to->records = (struct records){
+        .format = &p->format, .n_columns = p->n_columns, .unquoted = to->records.unquoted, .room = to->records.room};
     to->failure = (struct tabft_failure){0};
 }
 
@@ -249,7 +259,8 @@ static int merge_collected(struct pack *p, const struct found *from, struct tabf
         struct column_plan *to = &p->column[c];
         if (!to->collect || to->collected.overflow) continue;
         TRY(dictionary_add_all(&to->collected.texts, &from->collected[c].texts, f));
-        to->collected.overflow = from->collected[c].overflow || (!to->force_text && to->collected.texts.n > TABLE_LABELS_MAX + PACK_NA_MAX);
+        to->collected.overflow = from->collected[c].overflow ||
+                                 (!to->force_text && to->collected.texts.n > TABLE_LABELS_MAX + PACK_NA_MAX);
     }
 fail:
     return error;
@@ -267,7 +278,8 @@ int found_merge(struct pack *p, const struct found *from, struct tabft_failure *
         struct column_plan *to = &p->column[c];
         merge_survey(&to->survey, &from->survey[c], &s);
         for (size_t i = 0; i < p->options->n_na; i++) to->na[i] += from->na[c * p->options->n_na + i];
-        for (size_t i = 0; i < p->options->n_text_na; i++) to->text_na[i] += from->text_na[c * p->options->n_text_na + i];
+        for (size_t i = 0; i < p->options->n_text_na; i++)
+            to->text_na[i] += from->text_na[c * p->options->n_text_na + i];
     }
     TRY(merge_collected(p, from, f));
     s.first_row = p->n_rows;
@@ -336,9 +348,12 @@ int pack_collect(struct pack *p, struct tabft_failure *f)
         threads_run(p->pool, n, collect_segment, &l);
         for (size_t i = 0; i < n; i++) {
             const struct found *found = &l.found[i];
-            if (found->failure.code != 0) FAIL(f, found->failure.code, "%s: %s", input_said(&p->input[found->segment->input]), found->failure.message);
+            if (found->failure.code != 0)
+                FAIL(f, found->failure.code, "%s: %s", input_said(&p->input[found->segment->input]),
+                     found->failure.message);
             for (size_t c = 0; c < p->n_columns; c++) {
-                if (p->column[c].collect) TRY(dictionary_add_all(&p->column[c].collected.texts, &found->collected[c].texts, f));
+                if (p->column[c].collect)
+                    TRY(dictionary_add_all(&p->column[c].collected.texts, &found->collected[c].texts, f));
             }
         }
     }

@@ -19,7 +19,8 @@ struct found {
 int found_new(struct found *to, const struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 void found_reset(struct found *to, const struct pack *p);
 void found_free(struct found *to, const struct pack *p);
-/* Surveys found->segment, whose bytes are at `begin` (and RECORDS_PADDING more). Any thread; failures stay in *found. */
+/* Surveys found->segment, whose bytes are at `begin` (and RECORDS_PADDING more). Any thread; failures stay in *found.
+ */
 void found_survey(struct found *found, const struct pack *p, const char *begin);
 /* Adds a segment's finds to the whole, or passes its failure on with the place. In the order of segments. */
 int found_merge(struct pack *p, const struct found *from, struct tabft_failure *f) TABFT_MUST_CHECK;

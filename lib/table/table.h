@@ -1,5 +1,6 @@
-/* Tables as training and prediction see them: typed columns with names, a target, a label list; loaded from packed tables
- * and written to them. What tabft-prep does with them (text in and out, merge, split) is in prep.h. tbf(5) has the bytes. */
+/* Tables as training and prediction see them: typed columns with names, a target, a label list; loaded from packed
+ * tables and written to them. What tabft-prep does with them (text in and out, merge, split) is in prep.h. tbf(5) has
+ * the bytes. */
 #ifndef TABFT_TABLE_TABLE_H
 #define TABFT_TABLE_TABLE_H
 
@@ -24,13 +25,15 @@ enum {
 /* A column in memory. Missing cells are NaN in `value`. Text and labels are codes into `dictionary`, whose order is the
  * file's (pack sorts texts by code point); codes of two files are not comparable, texts are. */
 struct table_column {
-    const char *name;        /* UTF-8, 1 to TABLE_NAME_MAX bytes */
+    const char *name; /* UTF-8, 1 to TABLE_NAME_MAX bytes */
     enum table_kind kind;
-    const double *value;     /* [n_rows]: the number; for text its code 0..n_dictionary-1, for booleans 0 or 1; NaN where
-                                missing. Integers beyond 2^53 are rounded here (pack warns of them); the file has them exact */
-    size_t n_missing;        /* known without values too: from the file's statistics */
+    const double
+        *value;       /* [n_rows]: the number; for text its code 0..n_dictionary-1, for booleans 0 or 1; NaN where
+                         missing. Integers beyond 2^53 are rounded here (pack warns of them); the file has them exact */
+    size_t n_missing; /* known without values too: from the file's statistics */
     size_t n_dictionary;
-    const char *const *dictionary; /* [n_dictionary] UTF-8 without NUL; NULL from table_open_schema but for the target */
+    const char *const
+        *dictionary; /* [n_dictionary] UTF-8 without NUL; NULL from table_open_schema but for the target */
 };
 
 /* A packed table, loaded. Immutable; thread safe. */
@@ -38,13 +41,13 @@ struct table {
     size_t n_rows, n_columns;          /* columns without the target */
     const struct table_column *column; /* [n_columns] in file order */
     bool has_target;
-    enum table_task task;              /* TABLE_NO_TASK exactly where there is no target */
-    struct table_column target;        /* classification: `value` are codes into the label list, which is its dictionary,
-                                          whatever its kind (the kind of the cells: integer labels are TABLE_INTEGER) */
+    enum table_task task;       /* TABLE_NO_TASK exactly where there is no target */
+    struct table_column target; /* classification: `value` are codes into the label list, which is its dictionary,
+                                   whatever its kind (the kind of the cells: integer labels are TABLE_INTEGER) */
     size_t n_labels;
-    const char *const *label;          /* label texts in order: numbers by value, texts by code point. A number is written
-                                          the shortest way (1 for 1.0), so that labels of two files compare as texts */
-    const char *digest;                /* 64 hex digits: names the file's content (provenance in runs and reports) */
+    const char *const *label; /* label texts in order: numbers by value, texts by code point. A number is written
+                                 the shortest way (1 for 1.0), so that labels of two files compare as texts */
+    const char *digest;       /* 64 hex digits: names the file's content (provenance in runs and reports) */
     const char *path;
 };
 
@@ -53,28 +56,31 @@ struct table {
 int table_open(struct table **out, const char *path, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 void table_close(struct table *t); /* NULL is fine */
 
-/* Loads only shape, names, kinds, labels, counts of missing cells and digest: what --plan and checks need. value is NULL. */
+/* Loads only shape, names, kinds, labels, counts of missing cells and digest: what --plan and checks need. value is
+ * NULL. */
 int table_open_schema(struct table **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* Columns of `test` in the order of `train`, by name: map[i] = index in test of train's column i. Extra columns in test are
- * ignored, a missing one is refused (TABFT_INPUT) by name, as is a text column where train has numbers or booleans, and the
- * other way round. A column of which train has no value at all matches any kind: nothing was learnt from it.
+/* Columns of `test` in the order of `train`, by name: map[i] = index in test of train's column i. Extra columns in test
+ * are ignored, a missing one is refused (TABFT_INPUT) by name, as is a text column where train has numbers or booleans,
+ * and the other way round. A column of which train has no value at all matches any kind: nothing was learnt from it.
  * map is [train->n_columns], the caller's. */
-int table_match(const struct table *train, const struct table *test, size_t *map, struct tabft_failure *f) TABFT_MUST_CHECK;
+int table_match(const struct table *train, const struct table *test, size_t *map,
+                struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- writing a table that is in memory (predictions, generated tables) ---- */
 struct table_output {
     size_t n_rows, n_columns;
-    const struct table_column *column; /* [n_columns]; n_missing is not read. FLOAT: stored as float32 where every value is
-                                          one exactly, else as float64. INTEGER, BOOLEAN: whole values within 2^53, or NaN.
-                                          TEXT: codes into `dictionary` */
+    const struct table_column *column; /* [n_columns]; n_missing is not read. FLOAT: stored as float32 where every value
+                                          is one exactly, else as float64. INTEGER, BOOLEAN: whole values within 2^53,
+                                          or NaN. TEXT: codes into `dictionary` */
     size_t target;                     /* its index in column, or SIZE_MAX */
-    enum table_task task;              /* with a target: classification (value are codes into column[target].dictionary, which
-                                          becomes the label list, for every kind) or regression */
-    const char *provenance;            /* JSON object as text: what made it (options, version, digests of inputs) */
+    enum table_task task;   /* with a target: classification (value are codes into column[target].dictionary, which
+                               becomes the label list, for every kind) or regression */
+    const char *provenance; /* JSON object as text: what made it (options, version, digests of inputs) */
 };
-/* Writes it to `path` ("-": stdout), whole or not at all; refuses an existing file without `force`. The same input gives
- * the same bytes, for every pool. Errors: TABFT_USE for what the struct must not hold, else those of tbf_writer. */
+/* Writes it to `path` ("-": stdout), whole or not at all; refuses an existing file without `force`. The same input
+ * gives the same bytes, for every pool. Errors: TABFT_USE for what the struct must not hold, else those of tbf_writer.
+ */
 int table_write(const char *path, bool force, const struct table_output *output, struct threads *pool,
                 struct tabft_failure *f) TABFT_MUST_CHECK;
 

@@ -10,9 +10,9 @@
 /* A table and what its pointers point into. */
 struct loaded {
     struct table table;
-    struct packed_reader *reader;   /* names, labels, dictionaries, digest and path live here */
-    struct table_column *column;    /* [n_columns without target] */
-    double *value;                  /* [all columns][n_rows], in file order, or NULL */
+    struct packed_reader *reader; /* names, labels, dictionaries, digest and path live here */
+    struct table_column *column;  /* [n_columns without target] */
+    double *value;                /* [all columns][n_rows], in file order, or NULL */
 };
 
 static void load_page(void *context, size_t column, size_t group, const struct cells *cells, size_t n)
@@ -32,7 +32,8 @@ static int load_values(struct loaded *t, struct threads *pool, struct tabft_fail
     int error = 0;
     const struct schema *s = packed_reader_schema(t->reader);
     size_t n;
-    if (!size_mul(s->n_rows, s->n_columns, &n)) FAIL(f, TABFT_SYSTEM, "no memory for %zu x %zu cells", s->n_rows, s->n_columns);
+    if (!size_mul(s->n_rows, s->n_columns, &n))
+        FAIL(f, TABFT_SYSTEM, "no memory for %zu x %zu cells", s->n_rows, s->n_columns);
     TRY(memory_new_aligned(&t->value, n, sizeof *t->value, "the table", f));
     TRY(packed_reader_walk(t->reader, pool, load_page, t, f));
 fail:
@@ -49,7 +50,8 @@ static struct table_column describe(const struct loaded *t, size_t c)
                                  .value = t->value == NULL ? NULL : t->value + c * s->n_rows,
                                  .n_missing = packed_reader_statistics(t->reader)[c].n_missing,
                                  .n_dictionary = schema_code_count(s, c),
-                                 .dictionary = label ? (const char *const *)s->label : (const char *const *)texts->text};
+                                 .dictionary = label ? (const char *const *)s->label
+                                                     : (const char *const *)texts->text};
 }
 
 static int load(struct table **out, const char *path, bool values, struct threads *pool, struct tabft_failure *f)
@@ -61,7 +63,8 @@ static int load(struct table **out, const char *path, bool values, struct thread
     const struct schema *s = packed_reader_schema(t->reader);
     if (values) TRY(load_values(t, pool, f));
     TRY(memory_new(&t->column, s->n_columns, sizeof *t->column, "a table", f));
-    t->table = (struct table){.n_rows = s->n_rows, .has_target = s->target != TABLE_NO_TARGET, .task = s->task, .n_labels = s->n_labels};
+    t->table = (struct table){
+        .n_rows = s->n_rows, .has_target = s->target != TABLE_NO_TARGET, .task = s->task, .n_labels = s->n_labels};
     for (size_t c = 0; c < s->n_columns; c++) {
         if (s->target == (ptrdiff_t)c) t->table.target = describe(t, c);
         else t->column[t->table.n_columns++] = describe(t, c);
@@ -82,7 +85,10 @@ int table_open(struct table **out, const char *path, struct threads *pool, struc
     return load(out, path, true, pool, f);
 }
 
-int table_open_schema(struct table **out, const char *path, struct tabft_failure *f) { return load(out, path, false, NULL, f); }
+int table_open_schema(struct table **out, const char *path, struct tabft_failure *f)
+{
+    return load(out, path, false, NULL, f);
+}
 
 void table_close(struct table *table)
 {
@@ -122,11 +128,14 @@ int table_match(const struct table *train, const struct table *test, size_t *map
         const struct table_column *a = &train->column[i];
         struct by_name key = {a->name, 0};
         const struct by_name *found = bsearch(&key, index, test->n_columns, sizeof *index, compare_names);
-        if (found == NULL) FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing; pack a table that has it", test->path, a->name, train->path);
+        if (found == NULL)
+            FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing; pack a table that has it", test->path, a->name,
+                 train->path);
         const struct table_column *b = &test->column[found->index];
         if (!kinds_match(train, a, b) && b->n_missing < test->n_rows) {
-            FAIL(f, TABFT_INPUT, "%s: column %s is %s and in %s it is %s; tabft-prep pack --schema gives both the same kinds", test->path, a->name,
-                 kind_name(b->kind), train->path, kind_name(a->kind));
+            FAIL(f, TABFT_INPUT,
+                 "%s: column %s is %s and in %s it is %s; tabft-prep pack --schema gives both the same kinds",
+                 test->path, a->name, kind_name(b->kind), train->path, kind_name(a->kind));
         }
         map[i] = found->index;
     }

@@ -27,7 +27,8 @@ static int scan_column(const struct table_output *t, size_t c, struct scan *out,
         out->float32 = out->float32 && (double)(float)v == v;
         if (column->kind == TABLE_FLOAT && !codes) continue;
         if (v < low || v > high || v != floor(v)) {
-            return tabft_fail(f, TABFT_USE, "column %s, row %zu: %.17g is no value of a %s column", column->name, i, v, codes ? "coded" : kind_name(column->kind));
+            return tabft_fail(f, TABFT_USE, "column %s, row %zu: %.17g is no value of a %s column", column->name, i, v,
+                              codes ? "coded" : kind_name(column->kind));
         }
         int64_t whole = (int64_t)v;
         if (whole < out->min) out->min = whole;
@@ -36,17 +37,21 @@ static int scan_column(const struct table_output *t, size_t c, struct scan *out,
     return 0;
 }
 
-static int describe_column(const struct table_output *t, size_t c, struct schema *s, struct texts *texts, struct tabft_failure *f)
+static int describe_column(const struct table_output *t, size_t c, struct schema *s, struct texts *texts,
+                           struct tabft_failure *f)
 {
     int error = 0;
     const struct table_column *column = &t->column[c];
     struct schema_column *to = &s->column[c];
     bool label = t->target == c && t->task == TABLE_CLASSIFICATION;
     struct scan scan;
-    if (*column->name == '\0' || strlen(column->name) > TABLE_NAME_MAX) FAIL(f, TABFT_USE, "column %zu: its name is empty or too long", c);
-    if (column->n_dictionary > (label ? (size_t)TABLE_LABELS_MAX : (size_t)INT32_MAX)) FAIL(f, TABFT_USE, "column %s: %zu texts are too many", column->name, column->n_dictionary);
+    if (*column->name == '\0' || strlen(column->name) > TABLE_NAME_MAX)
+        FAIL(f, TABFT_USE, "column %zu: its name is empty or too long", c);
+    if (column->n_dictionary > (label ? (size_t)TABLE_LABELS_MAX : (size_t)INT32_MAX))
+        FAIL(f, TABFT_USE, "column %s: %zu texts are too many", column->name, column->n_dictionary);
     for (size_t i = 0; i < column->n_dictionary; i++) {
-        if (strlen(column->dictionary[i]) > TABLE_TEXT_MAX) FAIL(f, TABFT_USE, "column %s: text %zu is longer than %d bytes", column->name, i, (int)TABLE_TEXT_MAX);
+        if (strlen(column->dictionary[i]) > TABLE_TEXT_MAX)
+            FAIL(f, TABFT_USE, "column %s: text %zu is longer than %d bytes", column->name, i, (int)TABLE_TEXT_MAX);
     }
     TRY(scan_column(t, c, &scan, f));
     TRY(memory_copy_string(&to->name, column->name, f));
@@ -74,7 +79,8 @@ static void digest_values(const struct table_output *t, uint8_t digest[32])
     sha256_init(&sha);
     for (size_t c = 0; c < t->n_columns; c++) {
         const struct table_column *column = &t->column[c];
-        for (size_t i = 0; i < column->n_dictionary; i++) sha256_update(&sha, strlen(column->dictionary[i]) + 1, (const uint8_t *)column->dictionary[i]);
+        for (size_t i = 0; i < column->n_dictionary; i++)
+            sha256_update(&sha, strlen(column->dictionary[i]) + 1, (const uint8_t *)column->dictionary[i]);
         sha256_update(&sha, t->n_rows * sizeof *column->value, (const uint8_t *)column->value);
     }
     sha256_digest(&sha, 32, digest);
@@ -92,7 +98,8 @@ static void fill_group(const struct table_output *t, const struct schema *s, siz
     }
 }
 
-int table_write(const char *path, bool force, const struct table_output *t, struct threads *pool, struct tabft_failure *f)
+int table_write(const char *path, bool force, const struct table_output *t, struct threads *pool,
+                struct tabft_failure *f)
 {
     int error = 0;
     struct schema s = {.target = TABLE_NO_TARGET};
@@ -101,8 +108,10 @@ int table_write(const char *path, bool force, const struct table_output *t, stru
     struct packed_writer *w = NULL;
     uint8_t digest[32];
     bool target = t->target != SIZE_MAX;
-    if (t->n_columns < 1 || t->n_columns > TABLE_COLUMNS_MAX || (target && t->target >= t->n_columns) || target != (t->task != TABLE_NO_TASK)) {
-        FAIL(f, TABFT_USE, "%s: a table of %zu columns with target %zu cannot be written", path, t->n_columns, t->target);
+    if (t->n_columns < 1 || t->n_columns > TABLE_COLUMNS_MAX || (target && t->target >= t->n_columns) ||
+        target != (t->task != TABLE_NO_TASK)) {
+        FAIL(f, TABFT_USE, "%s: a table of %zu columns with target %zu cannot be written", path, t->n_columns,
+             t->target);
     }
     TRY(memory_new(&s.column, t->n_columns, sizeof *s.column, "a schema", f));
     s.n_columns = t->n_columns;
@@ -112,7 +121,8 @@ int table_write(const char *path, bool force, const struct table_output *t, stru
     TRY(memory_new(&texts, t->n_columns, sizeof *texts, "dictionaries", f));
     for (size_t c = 0; c < t->n_columns; c++) TRY(describe_column(t, c, &s, &texts[c], f));
     digest_values(t, digest);
-    TRY(packed_writer_open(&w, &(struct packed_start){path, force, TBF_LEVEL_DEFAULT, &s, texts, t->provenance, digest}, pool, f));
+    TRY(packed_writer_open(&w, &(struct packed_start){path, force, TBF_LEVEL_DEFAULT, &s, texts, t->provenance, digest},
+                           pool, f));
     TRY(cells_new(&cells, t->n_columns, TABLE_GROUP_ROWS, f));
     for (size_t row = 0; row < t->n_rows; row += TABLE_GROUP_ROWS) {
         size_t n = t->n_rows - row < TABLE_GROUP_ROWS ? t->n_rows - row : TABLE_GROUP_ROWS;

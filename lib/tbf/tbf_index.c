@@ -57,30 +57,39 @@ bool tbf_entry_read(struct tbf_entry *entry, const uint8_t *p)
     entry->strategy = get_u32(p + 20);
     entry->tag[0] = get_u32(p + 24);
     entry->tag[1] = get_u32(p + 28);
-    return entry->raw_size >= TBF_RECORD_HEADER && entry->raw_size <= TBF_RAW_MAX && entry->packed_size >= TBF_MEMBER_MIN &&
+    return entry->raw_size >= TBF_RECORD_HEADER && entry->raw_size <= TBF_RAW_MAX &&
+           entry->packed_size >= TBF_MEMBER_MIN &&
            entry->packed_size <= TBF_HEAD_SIZE + (uint64_t)tbf_stored_size((uint32_t)entry->raw_size) + TBF_TAIL_SIZE &&
            entry->type != TBF_TYPE_INDEX && entry->strategy <= TBF_SHUFFLE8;
 }
 
-int tbf_index_read(struct tbf_index *index, const struct tbf_place *place, const struct tbf_record *record, struct tabft_failure *f)
+int tbf_index_read(struct tbf_index *index, const struct tbf_place *place, const struct tbf_record *record,
+                   struct tabft_failure *f)
 {
     const uint8_t *p = record->data;
-    if (record->version != TBF_INDEX_VERSION || record->strategy != TBF_PLAIN || record->tag[0] != 0 || record->tag[1] != 0)
+    if (record->version != TBF_INDEX_VERSION || record->strategy != TBF_PLAIN || record->tag[0] != 0 ||
+        record->tag[1] != 0)
         return tbf_fail(f, place, "an index of unknown kind (version %u)", record->version);
     if (record->size < TBF_INDEX_HEADER) return tbf_fail(f, place, "an index of %zu bytes", record->size);
-    *index = (struct tbf_index){.members = get_u64(p), .index_offset = get_u64(p + 8), .file_size = get_u64(p + 16),
-                                .page = get_u32(p + 24), .pages = get_u32(p + 28)};
+    *index = (struct tbf_index){.members = get_u64(p),
+                                .index_offset = get_u64(p + 8),
+                                .file_size = get_u64(p + 16),
+                                .page = get_u32(p + 24),
+                                .pages = get_u32(p + 28)};
     memcpy(index->digest, p + 32, TBF_DIGEST_SIZE);
     /* The counts are bounded by the bytes that must be there for them, before anybody allocates by them. */
-    if (index->file_size > INT64_MAX || index->index_offset > index->file_size || index->members > index->index_offset / TBF_MEMBER_MIN)
+    if (index->file_size > INT64_MAX || index->index_offset > index->file_size ||
+        index->members > index->index_offset / TBF_MEMBER_MIN)
         return tbf_fail(f, place, "an index whose counts and sizes cannot be");
     uint64_t pages = tbf_index_pages(index->members);
     if (index->pages != pages || index->page >= pages || place->number != index->members + index->page ||
         record->size != TBF_INDEX_HEADER + tbf_page_entries(index->members, index->page) * TBF_ENTRY_SIZE)
-        return tbf_fail(f, place, "an index whose pages do not fit its %llu members", (unsigned long long)index->members);
+        return tbf_fail(f, place, "an index whose pages do not fit its %llu members",
+                        (unsigned long long)index->members);
     uint64_t size = index->index_offset;
     for (uint64_t i = 0; i < pages; i++) {
-        if (i == index->page && size != place->offset) return tbf_fail(f, place, "an index that lies elsewhere than it says");
+        if (i == index->page && size != place->offset)
+            return tbf_fail(f, place, "an index that lies elsewhere than it says");
         size += tbf_page_size(index->members, i);
     }
     if (size != index->file_size) return tbf_fail(f, place, "an index whose sizes do not add up");

@@ -14,7 +14,10 @@ struct tbf_codec {
     int level;
     struct libdeflate_compressor *compressor; /* made when first needed: readers do not */
     struct libdeflate_decompressor *decompressor;
-    struct { uint8_t *bytes; size_t room; } raw, packed;
+    struct {
+        uint8_t *bytes;
+        size_t room;
+    } raw, packed;
 };
 
 int tbf_codec_open(struct tbf_codec **out, int level, struct tabft_failure *f)
@@ -93,7 +96,8 @@ static size_t store_blocks(uint8_t *out, const uint8_t *raw, size_t size, bool f
     return (size_t)(p - out);
 }
 
-static void write_record_header(uint8_t *p, const uint8_t file_id[TBF_ID_SIZE], uint64_t number, const struct tbf_record *r)
+static void write_record_header(uint8_t *p, const uint8_t file_id[TBF_ID_SIZE], uint64_t number,
+                                const struct tbf_record *r)
 {
     memcpy(p, record_magic, 4);
     put_u32(p + 4, r->type);
@@ -107,13 +111,16 @@ static void write_record_header(uint8_t *p, const uint8_t file_id[TBF_ID_SIZE], 
     put_u64(p + 56, 0);
 }
 
-/* Bytes in front that deflate cannot make smaller: the record header and the first planes of transposed items, where a piece
- * of each says so. The low bytes of floats are noise, and looking for matches in noise is what deflate needs most time for.
- * `scratch` has room for a piece. */
+/* Bytes in front that deflate cannot make smaller: the record header and the first planes of transposed items, where a
+ * piece of each says so. The low bytes of floats are noise, and looking for matches in noise is what deflate needs most
+ * time for. `scratch` has room for a piece. */
 static size_t noise_in_front(struct tbf_codec *c, const struct tbf_record *r, uint8_t *scratch)
 {
     enum { PIECE = 4096 };
-    size_t width = r->strategy == TBF_SHUFFLE8 ? 8 : r->strategy == TBF_SHUFFLE4 ? 4 : 1, plane = r->size / width, k = 0;
+    size_t width = r->strategy == TBF_SHUFFLE8   ? 8
+                   : r->strategy == TBF_SHUFFLE4 ? 4
+                                                 : 1,
+           plane = r->size / width, k = 0;
     if (width == 1 || plane < 4 * PIECE) return 0;
     for (; k < width; k++) {
         const uint8_t *piece = c->raw.bytes + TBF_RECORD_HEADER + k * plane + plane / 2;
@@ -122,17 +129,20 @@ static size_t noise_in_front(struct tbf_codec *c, const struct tbf_record *r, ui
     return k == 0 ? 0 : TBF_RECORD_HEADER + k * plane;
 }
 
-/* Deflate bytes of `raw` bytes at `out`, which has room for stored blocks: what would grow is stored. Stored blocks end on a
- * byte, so those of noise in front and what the compressor makes of the rest are one stream. */
-static int deflate_raw(struct tbf_codec *c, const struct tbf_record *record, uint8_t *out, uint32_t raw_size, bool stored, uint32_t *packed,
-                       struct tabft_failure *f)
+/* Deflate bytes of `raw` bytes at `out`, which has room for stored blocks: what would grow is stored. Stored blocks end
+ * on a byte, so those of noise in front and what the compressor makes of the rest are one stream. */
+static int deflate_raw(struct tbf_codec *c, const struct tbf_record *record, uint8_t *out, uint32_t raw_size,
+                       bool stored, uint32_t *packed, struct tabft_failure *f)
 {
     size_t n = 0;
     if (!stored && c->level > 0) {
         if (c->compressor == NULL) c->compressor = libdeflate_alloc_compressor(c->level);
-        if (c->compressor == NULL) return tabft_fail(f, TABFT_SYSTEM, "no memory for a compressor; give the job more memory");
-        size_t noise = noise_in_front(c, record, out), head = noise == 0 ? 0 : store_blocks(out, c->raw.bytes, noise, false);
-        n = libdeflate_deflate_compress(c->compressor, c->raw.bytes + noise, raw_size - noise, out + head, tbf_stored_size(raw_size) - head);
+        if (c->compressor == NULL)
+            return tabft_fail(f, TABFT_SYSTEM, "no memory for a compressor; give the job more memory");
+        size_t noise = noise_in_front(c, record, out),
+               head = noise == 0 ? 0 : store_blocks(out, c->raw.bytes, noise, false);
+        n = libdeflate_deflate_compress(c->compressor, c->raw.bytes + noise, raw_size - noise, out + head,
+                                        tbf_stored_size(raw_size) - head);
         if (n > 0) n += head;
     }
     if (n == 0) n = store_blocks(out, c->raw.bytes, raw_size, true);
@@ -140,8 +150,8 @@ static int deflate_raw(struct tbf_codec *c, const struct tbf_record *record, uin
     return 0;
 }
 
-int tbf_member_build(struct tbf_member *out, struct tbf_codec *c, const uint8_t file_id[TBF_ID_SIZE], uint64_t number, bool stored,
-                     const struct tbf_record *record, struct tabft_failure *f)
+int tbf_member_build(struct tbf_member *out, struct tbf_codec *c, const uint8_t file_id[TBF_ID_SIZE], uint64_t number,
+                     bool stored, const struct tbf_record *record, struct tabft_failure *f)
 {
     int error = 0;
     uint8_t *bytes = NULL;
@@ -161,9 +171,14 @@ int tbf_member_build(struct tbf_member *out, struct tbf_codec *c, const uint8_t 
     put_u32(bytes + TBF_HEAD_SIZE + packed + 4, raw_size);
 
     /* A copy of the size it came to: many members may wait for their turn. */
-    *out = (struct tbf_member){.size = TBF_HEAD_SIZE + (size_t)packed + TBF_TAIL_SIZE, .number = number, .type = record->type,
-                               .version = record->version, .tag = {record->tag[0], record->tag[1]}, .strategy = record->strategy,
-                               .raw_size = raw_size, .crc = crc};
+    *out = (struct tbf_member){.size = TBF_HEAD_SIZE + (size_t)packed + TBF_TAIL_SIZE,
+                               .number = number,
+                               .type = record->type,
+                               .version = record->version,
+                               .tag = {record->tag[0], record->tag[1]},
+                               .strategy = record->strategy,
+                               .raw_size = raw_size,
+                               .crc = crc};
     TRY(memory_grow(&out->bytes, out->size, 1, "a packed member", f));
     memcpy(out->bytes, bytes, out->size);
     struct sha256_ctx sha;
@@ -180,8 +195,10 @@ int tbf_member_pack(struct tbf_member *out, struct tbf_codec *c, const uint8_t f
     if (record->type == TBF_TYPE_INDEX || record->type >= TBF_TYPES_END)
         return tabft_fail(f, TABFT_USE, "record type %u: 1 to %d are possible", record->type, TBF_TYPES_END - 1);
     if (record->size > TBF_PAYLOAD_MAX)
-        return tabft_fail(f, TABFT_USE, "a record of %zu bytes: at most %d are possible", record->size, TBF_PAYLOAD_MAX);
-    if (record->strategy > TBF_SHUFFLE8) return tabft_fail(f, TABFT_USE, "record strategy %d is unknown", (int)record->strategy);
+        return tabft_fail(f, TABFT_USE, "a record of %zu bytes: at most %d are possible", record->size,
+                          TBF_PAYLOAD_MAX);
+    if (record->strategy > TBF_SHUFFLE8)
+        return tabft_fail(f, TABFT_USE, "record strategy %d is unknown", (int)record->strategy);
     return tbf_member_build(out, c, file_id, number, false, record, f);
 }
 
@@ -196,40 +213,51 @@ void tbf_member_free(struct tbf_member *m)
 bool tbf_head_read(const uint8_t bytes[TBF_HEAD_SIZE], struct tbf_head *head, const char **reason)
 {
     if (memcmp(bytes, fixed_head, sizeof fixed_head) != 0) {
-        *reason = bytes[0] != 0x1f || bytes[1] != 0x8b ? "not a gzip member" : "a gzip member, but not one of a .tbf file";
+        *reason = bytes[0] != 0x1f || bytes[1] != 0x8b ? "not a gzip member"
+                                                       : "a gzip member, but not one of a .tbf file";
         return false;
     }
     *head = (struct tbf_head){get_u32(bytes + 16), get_u32(bytes + 20), get_u32(bytes + 24)};
-    if (head->raw < TBF_RECORD_HEADER || head->raw > TBF_RAW_MAX) *reason = "a raw size out of bounds (64 bytes to 16 MiB)";
+    if (head->raw < TBF_RECORD_HEADER || head->raw > TBF_RAW_MAX)
+        *reason = "a raw size out of bounds (64 bytes to 16 MiB)";
     else if (head->packed < 2 || head->packed > tbf_stored_size(head->raw)) *reason = "a packed size out of bounds";
     else return true;
     return false;
 }
 
-static int check_record(const struct tbf_place *place, const struct tbf_head *head, const uint8_t *raw, const uint8_t *file_id, struct tabft_failure *f)
+static int check_record(const struct tbf_place *place, const struct tbf_head *head, const uint8_t *raw,
+                        const uint8_t *file_id, struct tabft_failure *f)
 {
     if (memcmp(raw, record_magic, 3) != 0) return tbf_fail(f, place, "no record of a .tbf file");
     if (raw[3] != record_magic[3])
-        return tabft_fail(f, TABFT_INPUT, "%s: is of container version %u, this program reads version %u; use a newer TabFT", place->path, raw[3], record_magic[3]);
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: is of container version %u, this program reads version %u; use a newer TabFT",
+                          place->path, raw[3], record_magic[3]);
     if (get_u64(raw + 24) != place->number)
-        return tbf_fail(f, place, "carries number %llu: members were dropped, doubled or moved", (unsigned long long)get_u64(raw + 24));
-    if (file_id != NULL && memcmp(raw + 32, file_id, TBF_ID_SIZE) != 0) return tbf_fail(f, place, "comes from another file (its file id differs)");
-    if (get_u64(raw + 48) != head->raw - TBF_RECORD_HEADER) return tbf_fail(f, place, "its record's size is not its own");
+        return tbf_fail(f, place, "carries number %llu: members were dropped, doubled or moved",
+                        (unsigned long long)get_u64(raw + 24));
+    if (file_id != NULL && memcmp(raw + 32, file_id, TBF_ID_SIZE) != 0)
+        return tbf_fail(f, place, "comes from another file (its file id differs)");
+    if (get_u64(raw + 48) != head->raw - TBF_RECORD_HEADER)
+        return tbf_fail(f, place, "its record's size is not its own");
     if (get_u64(raw + 56) != 0) return tbf_fail(f, place, "its record's reserved field is not zero");
     if (get_u32(raw + 12) > TBF_SHUFFLE8) return tbf_fail(f, place, "strategy %u is unknown", get_u32(raw + 12));
     return 0;
 }
 
-int tbf_member_unpack(const struct tbf_place *place, const struct tbf_head *head, const uint8_t *body, struct tbf_codec *c,
-                      const uint8_t *file_id, uint8_t *id_found, struct tbf_record *record, void **data, struct tabft_failure *f)
+int tbf_member_unpack(const struct tbf_place *place, const struct tbf_head *head, const uint8_t *body,
+                      struct tbf_codec *c, const uint8_t *file_id, uint8_t *id_found, struct tbf_record *record,
+                      void **data, struct tabft_failure *f)
 {
     int error = 0;
     uint8_t *raw = NULL;
     size_t used = 0, made = 0;
-    if (libdeflate_crc32(0, body, head->packed) != head->crc) return tbf_fail(f, place, "damaged (CRC-32 of its packed bytes)");
+    if (libdeflate_crc32(0, body, head->packed) != head->crc)
+        return tbf_fail(f, place, "damaged (CRC-32 of its packed bytes)");
     if (get_u32(body + head->packed + 4) != head->raw) return tbf_fail(f, place, "damaged (its two raw sizes differ)");
     TRY(memory_grow(&raw, head->raw, 1, "a member of a .tbf file", f));
-    if (libdeflate_deflate_decompress_ex(c->decompressor, body, head->packed, raw, head->raw, &used, &made) != LIBDEFLATE_SUCCESS ||
+    if (libdeflate_deflate_decompress_ex(c->decompressor, body, head->packed, raw, head->raw, &used, &made) !=
+            LIBDEFLATE_SUCCESS ||
         used != head->packed || made != head->raw) {
         error = tbf_fail(f, place, "does not inflate to the %u bytes it says", head->raw);
         goto fail;
@@ -240,8 +268,11 @@ int tbf_member_unpack(const struct tbf_place *place, const struct tbf_head *head
     }
     TRY(check_record(place, head, raw, file_id, f));
     if (id_found != NULL) memcpy(id_found, raw + 32, TBF_ID_SIZE);
-    *record = (struct tbf_record){.type = get_u32(raw + 4), .version = get_u32(raw + 8), .tag = {get_u32(raw + 16), get_u32(raw + 20)},
-                                  .data = raw + TBF_RECORD_HEADER, .size = head->raw - TBF_RECORD_HEADER,
+    *record = (struct tbf_record){.type = get_u32(raw + 4),
+                                  .version = get_u32(raw + 8),
+                                  .tag = {get_u32(raw + 16), get_u32(raw + 20)},
+                                  .data = raw + TBF_RECORD_HEADER,
+                                  .size = head->raw - TBF_RECORD_HEADER,
                                   .strategy = (enum tbf_strategy)get_u32(raw + 12)};
     if (record->strategy != TBF_PLAIN) {
         /* Back into items in the codec's buffer, which then changes places with this one: no copy. */

@@ -25,8 +25,9 @@ static void hash(const void *data, size_t size, uint8_t digest[TBF_DIGEST_SIZE])
 }
 
 /* Reads and unpacks the member at place. `size`: what it must take. `sha` may be NULL. */
-static int load(const struct tbf_reader *r, struct tbf_codec *c, const struct tbf_place *place, uint64_t size, const uint8_t *file_id,
-                uint8_t *id_found, uint32_t *crc, uint8_t *sha, struct tbf_record *record, void **data, struct tabft_failure *f)
+static int load(const struct tbf_reader *r, struct tbf_codec *c, const struct tbf_place *place, uint64_t size,
+                const uint8_t *file_id, uint8_t *id_found, uint32_t *crc, uint8_t *sha, struct tbf_record *record,
+                void **data, struct tabft_failure *f)
 {
     int error = 0;
     uint8_t *bytes = NULL;
@@ -36,7 +37,8 @@ static int load(const struct tbf_reader *r, struct tbf_codec *c, const struct tb
     TRY(file_reader_get(r->file, place->offset, bytes, (size_t)size, f));
     if (!tbf_head_read(bytes, &head, &reason)) return tbf_fail(f, place, "%s", reason);
     if (tbf_member_size(&head) != size)
-        return tbf_fail(f, place, "is %llu bytes long, the index says %llu", (unsigned long long)tbf_member_size(&head), (unsigned long long)size);
+        return tbf_fail(f, place, "is %llu bytes long, the index says %llu", (unsigned long long)tbf_member_size(&head),
+                        (unsigned long long)size);
     TRY(tbf_member_unpack(place, &head, bytes + TBF_HEAD_SIZE, c, file_id, id_found, record, data, f));
     *crc = head.crc;
     if (sha != NULL) hash(bytes, (size_t)size, sha);
@@ -52,36 +54,52 @@ static int explain(const struct tbf_reader *r, struct tabft_failure *f)
     uint8_t bytes[TBF_HEAD_SIZE];
     struct tbf_head head;
     const char *reason;
-    if (size == 0) return tabft_fail(f, TABFT_INPUT, "%s: is empty (0 bytes); a .tbf file has at least its end mark", r->path);
+    if (size == 0)
+        return tabft_fail(f, TABFT_INPUT, "%s: is empty (0 bytes); a .tbf file has at least its end mark", r->path);
     while (at < size) {
         if (size - at < TBF_HEAD_SIZE) {
             if (number == 0) break;
-            return tabft_fail(f, TABFT_INPUT, "%s: cut in member %llu: %llu bytes found, at least %llu more and the end mark are missing; copy or make it again",
-                              r->path, (unsigned long long)number, n, (unsigned long long)(TBF_MEMBER_MIN - (size - at)));
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s: cut in member %llu: %llu bytes found, at least %llu more and the end mark are "
+                              "missing; copy or make it again",
+                              r->path, (unsigned long long)number, n,
+                              (unsigned long long)(TBF_MEMBER_MIN - (size - at)));
         }
         int error = file_reader_get(r->file, at, bytes, sizeof bytes, f);
         if (error < 0) return error;
         if (!tbf_head_read(bytes, &head, &reason)) {
-            if (number == 0) return tabft_fail(f, TABFT_INPUT, "%s: is not a .tbf file: %s (%llu bytes); make one with tabft-prep pack", r->path, reason, n);
-            return tabft_fail(f, TABFT_INPUT, "%s: no end mark at the end of its %llu bytes; after %llu members, at byte %llu: %s; copy or make it again",
+            if (number == 0)
+                return tabft_fail(f, TABFT_INPUT,
+                                  "%s: is not a .tbf file: %s (%llu bytes); make one with tabft-prep pack", r->path,
+                                  reason, n);
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s: no end mark at the end of its %llu bytes; after %llu members, at byte %llu: %s; "
+                              "copy or make it again",
                               r->path, n, (unsigned long long)number, (unsigned long long)at, reason);
         }
         uint64_t member = tbf_member_size(&head);
         if (member > size - at)
-            return tabft_fail(f, TABFT_INPUT, "%s: cut in member %llu: %llu bytes found, %llu bytes of it and what follows up to the end mark are missing; copy or make it again",
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s: cut in member %llu: %llu bytes found, %llu bytes of it and what follows up to the "
+                              "end mark are missing; copy or make it again",
                               r->path, (unsigned long long)number, n, (unsigned long long)(member - (size - at)));
         at += member;
         number++;
     }
     if (number == 0)
-        return tabft_fail(f, TABFT_INPUT, "%s: is not a .tbf file, or was cut in its first member: %llu bytes found, at least %d are missing; make it again",
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: is not a .tbf file, or was cut in its first member: %llu bytes found, at least %d are "
+                          "missing; make it again",
                           r->path, n, TBF_MEMBER_MIN - (int)size);
-    return tabft_fail(f, TABFT_INPUT, "%s: no end mark: %llu bytes and %llu whole members found, the members after them are missing; copy or make it again",
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s: no end mark: %llu bytes and %llu whole members found, the members after them are missing; "
+                      "copy or make it again",
                       r->path, n, (unsigned long long)number);
 }
 
 /* The end mark: its raw size is the last four bytes of the file, and as it is stored its size follows. */
-static int read_end_mark(struct tbf_reader *r, struct tbf_codec *c, void **data, struct tbf_record *record, struct tbf_place *place, struct tabft_failure *f)
+static int read_end_mark(struct tbf_reader *r, struct tbf_codec *c, void **data, struct tbf_record *record,
+                         struct tbf_place *place, struct tabft_failure *f)
 {
     int error = 0;
     uint64_t size = file_reader_size(r->file);
@@ -97,7 +115,8 @@ static int read_end_mark(struct tbf_reader *r, struct tbf_codec *c, void **data,
     if (member > size) return explain(r, f);
     place->offset = size - member;
     TRY(file_reader_get(r->file, place->offset, head_bytes, sizeof head_bytes, f));
-    if (!tbf_head_read(head_bytes, &head, &reason) || tbf_member_size(&head) != member || head.raw != raw) return explain(r, f);
+    if (!tbf_head_read(head_bytes, &head, &reason) || tbf_member_size(&head) != member || head.raw != raw)
+        return explain(r, f);
     /* Its number is known only from its content: read it without that check's help first. */
     uint8_t number[8];
     uint64_t at = place->offset + TBF_HEAD_SIZE + 5 + 24;
@@ -108,13 +127,16 @@ static int read_end_mark(struct tbf_reader *r, struct tbf_codec *c, void **data,
     TRY(tbf_index_read(&r->index, place, record, f));
     if (r->index.page + 1 != r->index.pages) return explain(r, f);
     if (r->index.file_size != size)
-        FAIL(f, TABFT_INPUT, "%s: %llu bytes found, its end mark says %llu; it was cut, extended or joined with another: copy or make it again",
+        FAIL(f, TABFT_INPUT,
+             "%s: %llu bytes found, its end mark says %llu; it was cut, extended or joined with another: copy or make "
+             "it again",
              r->path, (unsigned long long)size, (unsigned long long)r->index.file_size);
 fail:
     return error;
 }
 
-static int add_entries(struct tbf_reader *r, const struct tbf_place *place, const struct tbf_index *index, const struct tbf_record *record, uint64_t *offset, struct tabft_failure *f)
+static int add_entries(struct tbf_reader *r, const struct tbf_place *place, const struct tbf_index *index,
+                       const struct tbf_record *record, uint64_t *offset, struct tabft_failure *f)
 {
     int error = 0;
     const uint8_t *p = (const uint8_t *)record->data + TBF_INDEX_HEADER;
@@ -201,19 +223,25 @@ const struct tbf_entry *tbf_reader_entry(const struct tbf_reader *r, size_t numb
 const uint8_t *tbf_reader_file_id(const struct tbf_reader *r) { return r->file_id; }
 const uint8_t *tbf_reader_digest(const struct tbf_reader *r) { return r->index.digest; }
 uint64_t tbf_reader_file_size(const struct tbf_reader *r) { return r->index.file_size; }
-int tbf_reader_unchanged(const struct tbf_reader *r, struct tabft_failure *f) { return file_reader_unchanged(r->file, f); }
+int tbf_reader_unchanged(const struct tbf_reader *r, struct tabft_failure *f)
+{
+    return file_reader_unchanged(r->file, f);
+}
 
-static int get(const struct tbf_reader *r, struct tbf_codec *c, size_t number, uint8_t *sha, struct tbf_record *record, void **data, struct tabft_failure *f)
+static int get(const struct tbf_reader *r, struct tbf_codec *c, size_t number, uint8_t *sha, struct tbf_record *record,
+               void **data, struct tabft_failure *f)
 {
     int error = 0;
     void *mine = NULL;
     uint32_t crc;
-    if (number >= r->list.count) FAIL(f, TABFT_USE, "%s: member %zu of %llu", r->path, number, (unsigned long long)r->list.count);
+    if (number >= r->list.count)
+        FAIL(f, TABFT_USE, "%s: member %zu of %llu", r->path, number, (unsigned long long)r->list.count);
     const struct tbf_entry *e = &r->list.entry[number];
     struct tbf_place place = {r->path, number, e->offset};
     TRY(load(r, c, &place, e->packed_size, r->file_id, NULL, &crc, sha, record, &mine, f));
-    if (record->type != e->type || record->version != e->version || record->tag[0] != e->tag[0] || record->tag[1] != e->tag[1] ||
-        record->strategy != e->strategy || record->size + TBF_RECORD_HEADER != e->raw_size || crc != e->crc) {
+    if (record->type != e->type || record->version != e->version || record->tag[0] != e->tag[0] ||
+        record->tag[1] != e->tag[1] || record->strategy != e->strategy ||
+        record->size + TBF_RECORD_HEADER != e->raw_size || crc != e->crc) {
         error = tbf_fail(f, &place, "is not what the index says");
         goto fail;
     }
@@ -224,7 +252,8 @@ fail:
     return error;
 }
 
-int tbf_reader_get(const struct tbf_reader *r, struct tbf_codec *c, size_t number, struct tbf_record *record, void **data, struct tabft_failure *f)
+int tbf_reader_get(const struct tbf_reader *r, struct tbf_codec *c, size_t number, struct tbf_record *record,
+                   void **data, struct tabft_failure *f)
 {
     return get(r, c, number, NULL, record, data, f);
 }
@@ -242,10 +271,11 @@ void tbf_reader_close(struct tbf_reader *r)
 
 struct verify {
     const struct tbf_reader *r;
-    struct tbf_codec **codec;         /* [threads] */
-    struct tabft_failure *failure;    /* [threads] */
-    size_t *failed_at;                /* [threads] */
-    atomic_size_t first_bad;          /* members after it need no look, those before do: the message is the same for any threads */
+    struct tbf_codec **codec;      /* [threads] */
+    struct tabft_failure *failure; /* [threads] */
+    size_t *failed_at;             /* [threads] */
+    atomic_size_t
+        first_bad; /* members after it need no look, those before do: the message is the same for any threads */
     uint8_t (*leaf)[TBF_DIGEST_SIZE]; /* [members] */
 };
 
@@ -258,7 +288,8 @@ static void verify_member(void *context, size_t number, int thread)
     if (get(v->r, v->codec[thread], number, v->leaf[number], &record, &data, &v->failure[thread]) < 0) {
         v->failed_at[thread] = number;
         size_t seen = atomic_load(&v->first_bad);
-        while (number < seen && !atomic_compare_exchange_weak(&v->first_bad, &seen, number)) {}
+        while (number < seen && !atomic_compare_exchange_weak(&v->first_bad, &seen, number)) {
+        }
     }
     free(data);
 }
@@ -272,7 +303,8 @@ static int check_digest(const struct tbf_reader *r, const uint8_t (*leaf)[TBF_DI
     sha256_update(&sha, (size_t)(r->index.pages - 1) * TBF_DIGEST_SIZE, (const uint8_t *)r->page_sha);
     sha256_digest(&sha, TBF_DIGEST_SIZE, digest);
     if (memcmp(digest, r->index.digest, TBF_DIGEST_SIZE) == 0) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: the digest of its members is not the one in its end mark; copy or make it again", r->path);
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s: the digest of its members is not the one in its end mark; copy or make it again", r->path);
 }
 
 static int verify_file(const char *path, struct threads *pool, struct tabft_failure *f)
@@ -291,7 +323,8 @@ static int verify_file(const char *path, struct threads *pool, struct tabft_fail
     TRY(memory_new(&v.leaf, r->list.count, TBF_DIGEST_SIZE, "the check", f));
     threads_run(pool, r->list.count, verify_member, &v);
     for (size_t i = 0; i < threads; i++)
-        if (v.failure[i].code != 0 && v.failed_at[i] == atomic_load(&v.first_bad)) FAIL(f, v.failure[i].code, "%s", v.failure[i].message);
+        if (v.failure[i].code != 0 && v.failed_at[i] == atomic_load(&v.first_bad))
+            FAIL(f, v.failure[i].code, "%s", v.failure[i].message);
     TRY(check_digest(r, (const uint8_t(*)[TBF_DIGEST_SIZE])v.leaf, f));
     TRY(file_reader_unchanged(r->file, f));
 fail:

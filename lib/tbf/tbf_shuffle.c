@@ -1,6 +1,7 @@
-/* Byte planes: all first bytes of the items, then all second ones, and so on; what does not fill an item follows as it is.
- * Sixteen items at a time: with the index of a byte written as bits, one interleave of the two halves of the block rotates
- * these bits by one, so "item, byte" becomes "byte, item" after four rotations, and goes back after the rest. */
+/* Byte planes: all first bytes of the items, then all second ones, and so on; what does not fill an item follows as it
+ * is. Sixteen items at a time: with the index of a byte written as bits, one interleave of the two halves of the block
+ * rotates these bits by one, so "item, byte" becomes "byte, item" after four rotations, and goes back after the rest.
+ */
 #include "tbf/tbf_internal.h"
 
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
@@ -21,7 +22,8 @@ static inline __attribute__((always_inline)) void rotate(bytes16 *block, int wid
     }
 }
 
-static inline __attribute__((always_inline)) void to_planes(uint8_t *restrict out, const uint8_t *restrict in, size_t size, size_t width)
+static inline __attribute__((always_inline)) void to_planes(uint8_t *restrict out, const uint8_t *restrict in,
+                                                            size_t size, size_t width)
 {
     size_t n = size / width, i = 0;
     for (; i + 16 <= n; i += 16) {
@@ -35,7 +37,8 @@ static inline __attribute__((always_inline)) void to_planes(uint8_t *restrict ou
     memcpy(out + n * width, in + n * width, size - n * width);
 }
 
-static inline __attribute__((always_inline)) void from_planes(uint8_t *restrict out, const uint8_t *restrict in, size_t size, size_t width)
+static inline __attribute__((always_inline)) void from_planes(uint8_t *restrict out, const uint8_t *restrict in,
+                                                              size_t size, size_t width)
 {
     size_t n = size / width, i = 0;
     for (; i + 16 <= n; i += 16) {

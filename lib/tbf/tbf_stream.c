@@ -1,4 +1,5 @@
-/* A .tbf file front to back: what was seen is compared with the index when that comes, and the end is told only then. */
+/* A .tbf file front to back: what was seen is compared with the index when that comes, and the end is told only then.
+ */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -51,14 +52,20 @@ static int fail_cut(const struct tbf_stream *s, uint64_t found, uint64_t needed,
     if (found == 0 && s->position == 0)
         return tabft_fail(f, TABFT_INPUT, "%s: is empty (0 bytes); a .tbf file has at least its end mark", s->path);
     if (found == 0)
-        return tabft_fail(f, TABFT_INPUT, "%s: no end mark: %llu bytes and %llu whole members found, the members after them are missing; copy or make it again",
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: no end mark: %llu bytes and %llu whole members found, the members after them are "
+                          "missing; copy or make it again",
                           s->path, (unsigned long long)s->position, (unsigned long long)(s->list.count + s->pages));
-    return tabft_fail(f, TABFT_INPUT, "%s: cut in member %llu: %llu bytes found, at least %llu more and what follows up to the end mark are missing; copy or make it again",
-                      s->path, (unsigned long long)(s->list.count + s->pages), (unsigned long long)(s->position + found), (unsigned long long)(needed - found));
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s: cut in member %llu: %llu bytes found, at least %llu more and what follows up to the end "
+                      "mark are missing; copy or make it again",
+                      s->path, (unsigned long long)(s->list.count + s->pages),
+                      (unsigned long long)(s->position + found), (unsigned long long)(needed - found));
 }
 
 /* The next member's bytes, header included, in the codec's buffer. */
-static int read_member(struct tbf_stream *s, const struct tbf_place *place, struct tbf_head *head, uint8_t **bytes, struct tabft_failure *f)
+static int read_member(struct tbf_stream *s, const struct tbf_place *place, struct tbf_head *head, uint8_t **bytes,
+                       struct tabft_failure *f)
 {
     int error = 0;
     size_t got;
@@ -67,7 +74,8 @@ static int read_member(struct tbf_stream *s, const struct tbf_place *place, stru
     TRY(file_stream_read(s->file, head_bytes, sizeof head_bytes, &got, f));
     if (got < sizeof head_bytes) return fail_cut(s, got, TBF_MEMBER_MIN, f);
     if (!tbf_head_read(head_bytes, head, &reason)) {
-        if (s->position == 0) FAIL(f, TABFT_INPUT, "%s: is not a .tbf file: %s; make one with tabft-prep pack", s->path, reason);
+        if (s->position == 0)
+            FAIL(f, TABFT_INPUT, "%s: is not a .tbf file: %s; make one with tabft-prep pack", s->path, reason);
         return tbf_fail(f, place, "%s", reason);
     }
     size_t size = (size_t)tbf_member_size(head);
@@ -81,12 +89,14 @@ fail:
 
 static bool same_entry(const struct tbf_entry *a, const struct tbf_entry *b)
 {
-    return a->packed_size == b->packed_size && a->raw_size == b->raw_size && a->type == b->type && a->version == b->version &&
-           a->tag[0] == b->tag[0] && a->tag[1] == b->tag[1] && a->strategy == b->strategy && a->crc == b->crc;
+    return a->packed_size == b->packed_size && a->raw_size == b->raw_size && a->type == b->type &&
+           a->version == b->version && a->tag[0] == b->tag[0] && a->tag[1] == b->tag[1] && a->strategy == b->strategy &&
+           a->crc == b->crc;
 }
 
 /* An index page against what was seen; the last one ends the stream. `digest`: of the members before this one. */
-static int check_page(struct tbf_stream *s, const struct tbf_place *place, const struct tbf_record *record, const uint8_t *digest, struct tabft_failure *f)
+static int check_page(struct tbf_stream *s, const struct tbf_place *place, const struct tbf_record *record,
+                      const uint8_t *digest, struct tabft_failure *f)
 {
     static const uint8_t no_digest[TBF_DIGEST_SIZE];
     int error = 0;
@@ -94,7 +104,8 @@ static int check_page(struct tbf_stream *s, const struct tbf_place *place, const
     size_t got;
     uint8_t more;
     TRY(tbf_index_read(&index, place, record, f));
-    if (index.members != s->list.count || index.page != s->pages) return tbf_fail(f, place, "an index that does not fit the members before it");
+    if (index.members != s->list.count || index.page != s->pages)
+        return tbf_fail(f, place, "an index that does not fit the members before it");
     const uint8_t *p = (const uint8_t *)record->data + TBF_INDEX_HEADER;
     for (uint64_t i = 0; i < tbf_page_entries(index.members, index.page); i++, p += TBF_ENTRY_SIZE) {
         struct tbf_entry entry = {0};
@@ -109,17 +120,27 @@ static int check_page(struct tbf_stream *s, const struct tbf_place *place, const
     if (!last) return 0;
     memcpy(s->digest, index.digest, TBF_DIGEST_SIZE);
     TRY(file_stream_read(s->file, &more, 1, &got, f));
-    if (got != 0) FAIL(f, TABFT_INPUT, "%s: bytes follow its end mark at byte %llu; it was joined with something: copy or make it again", s->path, (unsigned long long)index.file_size);
+    if (got != 0)
+        FAIL(f, TABFT_INPUT,
+             "%s: bytes follow its end mark at byte %llu; it was joined with something: copy or make it again", s->path,
+             (unsigned long long)index.file_size);
     s->ended = true;
 fail:
     return error;
 }
 
-static int note_member(struct tbf_stream *s, const struct tbf_place *place, const struct tbf_head *head, const struct tbf_record *record, struct tabft_failure *f)
+static int note_member(struct tbf_stream *s, const struct tbf_place *place, const struct tbf_head *head,
+                       const struct tbf_record *record, struct tabft_failure *f)
 {
     if (s->pages > 0) return tbf_fail(f, place, "a record after the index");
-    struct tbf_entry entry = {.offset = place->offset, .packed_size = tbf_member_size(head), .raw_size = head->raw, .type = record->type,
-                              .version = record->version, .tag = {record->tag[0], record->tag[1]}, .strategy = record->strategy, .crc = head->crc};
+    struct tbf_entry entry = {.offset = place->offset,
+                              .packed_size = tbf_member_size(head),
+                              .raw_size = head->raw,
+                              .type = record->type,
+                              .version = record->version,
+                              .tag = {record->tag[0], record->tag[1]},
+                              .strategy = record->strategy,
+                              .crc = head->crc};
     return tbf_list_add(&s->list, &entry, f);
 }
 
@@ -130,7 +151,8 @@ static int get_one(struct tbf_stream *s, struct tbf_record *record, void **data,
     uint8_t *bytes = NULL, sha[TBF_DIGEST_SIZE], digest[TBF_DIGEST_SIZE];
     struct tbf_place place = {s->path, s->list.count + s->pages, s->position};
     TRY(read_member(s, &place, &head, &bytes, f));
-    TRY(tbf_member_unpack(&place, &head, bytes + TBF_HEAD_SIZE, s->codec, place.number == 0 ? NULL : s->file_id, s->file_id, record, data, f));
+    TRY(tbf_member_unpack(&place, &head, bytes + TBF_HEAD_SIZE, s->codec, place.number == 0 ? NULL : s->file_id,
+                          s->file_id, record, data, f));
     struct sha256_ctx before = s->leaves, member;
     sha256_init(&member);
     sha256_update(&member, (size_t)tbf_member_size(&head), bytes);

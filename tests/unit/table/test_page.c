@@ -12,7 +12,8 @@ static unsigned char page[PAGE_SIZE_MAX];
 
 START_TEST(cells_come_back_from_every_storage)
 {
-    static const enum page_storage storages[] = {STORAGE_I8, STORAGE_I16, STORAGE_I32, STORAGE_I64, STORAGE_F32, STORAGE_F64};
+    static const enum page_storage storages[] = {STORAGE_I8,  STORAGE_I16, STORAGE_I32,
+                                                 STORAGE_I64, STORAGE_F32, STORAGE_F64};
     for (size_t k = 0; k < 6; k++) {
         for (int gaps = 0; gaps < 2; gaps++) {
             uint64_t slot[N], back_slot[N];
@@ -25,7 +26,9 @@ START_TEST(cells_come_back_from_every_storage)
             for (size_t i = 0; i < N; i++) {
                 bool gap = gaps && i % 3 == 0;
                 absent[i] = gap && !real;
-                slot[i] = real ? slot_of_double(gap ? (double)NAN : (double)i / 8 - 50) : gap ? 0 : (uint64_t)((int64_t)(i % 250) - 125);
+                slot[i] = real  ? slot_of_double(gap ? (double)NAN : (double)i / 8 - 50)
+                          : gap ? 0
+                                : (uint64_t)((int64_t)(i % 250) - 125);
             }
             if (storages[k] == STORAGE_I64) slot[1] = (uint64_t)INT64_MIN;
             page_encode(storages[k], false, &cells, N, page, &size, &written);
@@ -37,7 +40,8 @@ START_TEST(cells_come_back_from_every_storage)
                 ck_assert(cell_missing(&back, i, real) == cell_missing(&cells, i, real));
                 if (!cell_missing(&cells, i, real)) ck_assert_uint_eq(back_slot[i], slot[i]);
             }
-            MUST_FAIL(page_decode(storages[k], 0, false, page, size - 1, &back, N, &read, &f), TABFT_INPUT, "a page of");
+            MUST_FAIL(page_decode(storages[k], 0, false, page, size - 1, &back, N, &read, &f), TABFT_INPUT,
+                      "a page of");
         }
     }
 }
@@ -67,23 +71,34 @@ START_TEST(schemas_that_lie_are_refused)
     } cases[] = {
         {"", "not JSON"},
         {"[]", "its first record is no schema"},
-        {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":[],\"columns\":[]}", "number of columns"},
+        {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":[],"
+         "\"columns\":[]}",
+         "number of columns"},
         {"{\"format\":\"tabft-table\",\"rows\":-1,\"group_rows\":65536}", "number of rows"},
         {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65535}", "rows of a group"},
-        {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":1,\"task\":\"regression\",\"labels\":[],"
-         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"f32\",\"texts\":0}]}", "target"},
+        {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":1,\"task\":\"regression\",\"labels\":["
+         "],"
+         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"f32\",\"texts\":0}]}",
+         "target"},
         {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":0,\"task\":\"none\",\"labels\":[],"
-         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"f32\",\"texts\":0}]}", "a target without a task"},
-        {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":[\"x\"],"
-         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"f32\",\"texts\":0}]}", "labels without"},
+         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"f32\",\"texts\":0}]}",
+         "a target without a task"},
+        {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":["
+         "\"x\"],"
+         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"f32\",\"texts\":0}]}",
+         "labels without"},
         {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":[],"
-         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"i8\",\"texts\":0}]}", "does not fit its kind"},
+         "\"columns\":[{\"name\":\"a\",\"kind\":\"float\",\"storage\":\"i8\",\"texts\":0}]}",
+         "does not fit its kind"},
         {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":[],"
-         "\"columns\":[{\"name\":\"a\",\"kind\":\"text\",\"storage\":\"i8\",\"texts\":300}]}", "does not fit its codes"},
+         "\"columns\":[{\"name\":\"a\",\"kind\":\"text\",\"storage\":\"i8\",\"texts\":300}]}",
+         "does not fit its codes"},
         {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":[],"
-         "\"columns\":[{\"name\":\"a\",\"kind\":\"integer\",\"storage\":\"i8\",\"texts\":3}]}", "no dictionary"},
+         "\"columns\":[{\"name\":\"a\",\"kind\":\"integer\",\"storage\":\"i8\",\"texts\":3}]}",
+         "no dictionary"},
         {"{\"format\":\"tabft-table\",\"rows\":1,\"group_rows\":65536,\"target\":-1,\"task\":\"none\",\"labels\":[],"
-         "\"columns\":[{\"name\":\"\",\"kind\":\"integer\",\"storage\":\"i8\",\"texts\":0}]}", "name"},
+         "\"columns\":[{\"name\":\"\",\"kind\":\"integer\",\"storage\":\"i8\",\"texts\":0}]}",
+         "name"},
         {"{\"format\":\"tabft-table\",\"rows\":1,\"rows\":2}", "not JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -94,4 +109,5 @@ START_TEST(schemas_that_lie_are_refused)
 }
 END_TEST
 
-UNIT_MAIN("table/page", cells_come_back_from_every_storage, codes_without_text_are_refused, schemas_that_lie_are_refused)
+UNIT_MAIN("table/page", cells_come_back_from_every_storage, codes_without_text_are_refused,
+          schemas_that_lie_are_refused)

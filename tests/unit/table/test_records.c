@@ -100,11 +100,13 @@ START_TEST(random_texts_split_as_the_grammar_says)
         }
         int expected = reference(text, n, n_columns, &want);
         int code = walk(text, n, n_columns, &got, &f);
-        ck_assert_msg((code == 0) == (expected == 0), "%zu columns, \"%.*s\": %d instead of %d: %s", n_columns, (int)n, text, code, expected, f.message);
+        ck_assert_msg((code == 0) == (expected == 0), "%zu columns, \"%.*s\": %d instead of %d: %s", n_columns, (int)n,
+                      text, code, expected, f.message);
         if (code < 0) continue;
         legal++;
-        ck_assert_msg(got.n == want.n && memcmp(got.text, want.text, got.n) == 0, "%zu columns, \"%.*s\": \"%.*s\" instead of \"%.*s\"", n_columns, (int)n,
-                      text, (int)got.n, got.text, (int)want.n, want.text);
+        ck_assert_msg(got.n == want.n && memcmp(got.text, want.text, got.n) == 0,
+                      "%zu columns, \"%.*s\": \"%.*s\" instead of \"%.*s\"", n_columns, (int)n, text, (int)got.n,
+                      got.text, (int)want.n, want.text);
     }
     ck_assert_uint_gt(legal, 5000);
 }
@@ -122,8 +124,9 @@ START_TEST(numbers_are_told_from_texts)
     static const struct {
         const char *cell;
         bool is_number;
-    } cases[] = {{"1", true}, {" 1.5 ", true}, {"\"-2e3\"", true}, {"\" 7\t\"", true}, {"1 2", false}, {"1a", false}, {" ", false},
-                 {"1.5.2", false}, {"\"1\"\"\"", false}, {"007", false}, {"- 1", false}, {"0x1", false}, {"1,5", true}};
+    } cases[] = {{"1", true},    {" 1.5 ", true}, {"\"-2e3\"", true}, {"\" 7\t\"", true},   {"1 2", false},
+                 {"1a", false},  {" ", false},    {"1.5.2", false},   {"\"1\"\"\"", false}, {"007", false},
+                 {"- 1", false}, {"0x1", false},  {"1,5", true}};
     const struct format format = {.delimiter = ';', .point = ','};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tabft_failure f = {0};
@@ -149,10 +152,22 @@ START_TEST(utf8_is_checked)
         const char *text;
         size_t length;
         bool valid;
-    } cases[] = {{"", 0, true}, {"abc", 3, true}, {"\xc3\xa9", 2, true}, {"\xf0\x9f\x98\x80", 4, true}, {"\xc3", 1, false}, {"\x80", 1, false},
-                 {"\xc0\xaf", 2, false}, {"\xe0\x80\xaf", 3, false}, {"\xed\xa0\x80", 3, false}, {"\xf4\x90\x80\x80", 4, false}, {"a\0b", 3, false},
-                 {"\xef\xbf\xbf", 3, true}, {"\xf4\x8f\xbf\xbf", 4, true}, {"\xf5\x80\x80\x80", 4, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) ck_assert_msg(utf8_valid(cases[i].text, cases[i].length) == cases[i].valid, "case %zu", i);
+    } cases[] = {{"", 0, true},
+                 {"abc", 3, true},
+                 {"\xc3\xa9", 2, true},
+                 {"\xf0\x9f\x98\x80", 4, true},
+                 {"\xc3", 1, false},
+                 {"\x80", 1, false},
+                 {"\xc0\xaf", 2, false},
+                 {"\xe0\x80\xaf", 3, false},
+                 {"\xed\xa0\x80", 3, false},
+                 {"\xf4\x90\x80\x80", 4, false},
+                 {"a\0b", 3, false},
+                 {"\xef\xbf\xbf", 3, true},
+                 {"\xf4\x8f\xbf\xbf", 4, true},
+                 {"\xf5\x80\x80\x80", 4, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_msg(utf8_valid(cases[i].text, cases[i].length) == cases[i].valid, "case %zu", i);
 }
 END_TEST
 

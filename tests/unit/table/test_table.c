@@ -16,19 +16,20 @@ static double value_of(size_t column, size_t row)
 {
     if (row % 7 == column) return (double)NAN;
     switch (column) {
-    case 0: return (double)row / 4;                     /* exactly float32 */
-    case 1: return row == 99999 ? 0.1 : (double)row;    /* one value is not */
-    case 2: return 40000.0 - (double)(row % 80000);             /* i32 */
-    case 3: return (double)(row % 4);                   /* codes of words */
-    case 4: return (double)(row % 2);                   /* boolean */
-    default: return (double)(row % 3);                  /* label codes */
+    case 0: return (double)row / 4;                  /* exactly float32 */
+    case 1: return row == 99999 ? 0.1 : (double)row; /* one value is not */
+    case 2: return 40000.0 - (double)(row % 80000);  /* i32 */
+    case 3: return (double)(row % 4);                /* codes of words */
+    case 4: return (double)(row % 2);                /* boolean */
+    default: return (double)(row % 3);               /* label codes */
     }
 }
 
 static struct table_output output(struct table_column column[6], double *values)
 {
     static const char *const names[] = {"half", "decimal", "count", "word", "flag", "y"};
-    static const enum table_kind kinds[] = {TABLE_FLOAT, TABLE_FLOAT, TABLE_INTEGER, TABLE_TEXT, TABLE_BOOLEAN, TABLE_INTEGER};
+    static const enum table_kind kinds[] = {TABLE_FLOAT, TABLE_FLOAT,   TABLE_INTEGER,
+                                            TABLE_TEXT,  TABLE_BOOLEAN, TABLE_INTEGER};
     for (size_t c = 0; c < 6; c++) {
         for (size_t i = 0; i < ROWS; i++) values[c * ROWS + i] = value_of(c, i);
         column[c] = (struct table_column){.name = names[c], .kind = kinds[c], .value = values + c * ROWS};
@@ -54,7 +55,8 @@ static void check_same(const struct table *t, const double *values)
         for (size_t i = 0; i < ROWS; i++) {
             double want = values[c * ROWS + i], got = column->value[i];
             n_missing += isnan(want) ? 1 : 0;
-            ck_assert_msg(memcmp(&want, &got, 8) == 0 || (isnan(want) && isnan(got)), "column %zu row %zu: %g, not %g", c, i, got, want);
+            ck_assert_msg(memcmp(&want, &got, 8) == 0 || (isnan(want) && isnan(got)), "column %zu row %zu: %g, not %g",
+                          c, i, got, want);
         }
         ck_assert_uint_eq(column->n_missing, n_missing);
     }
@@ -117,7 +119,8 @@ START_TEST(what_a_column_cannot_hold_is_refused)
     struct table_column column = {.name = "a", .kind = TABLE_INTEGER, .value = values};
     struct table_output o = {3, 1, &column, SIZE_MAX, TABLE_NO_TASK, "{}"};
     MUST_FAIL(table_write("test_table_x.tbf", true, &o, NULL, &f), TABFT_USE, "row 2");
-    column = (struct table_column){.name = "a", .kind = TABLE_TEXT, .value = values, .n_dictionary = 2, .dictionary = two};
+    column = (struct table_column){
+        .name = "a", .kind = TABLE_TEXT, .value = values, .n_dictionary = 2, .dictionary = two};
     values[2] = 2;
     MUST_FAIL(table_write("test_table_x.tbf", true, &o, NULL, &f), TABFT_USE, "row 2");
     values[2] = -1;
@@ -132,8 +135,10 @@ START_TEST(columns_match_by_name_and_kind)
 {
     struct tabft_failure f = {0};
     double v[2] = {0, 1};
-    const struct table_column train_columns[] = {{.name = "a", .kind = TABLE_FLOAT, .value = v}, {.name = "b", .kind = TABLE_TEXT, .value = v}};
-    const struct table_column test_columns[] = {{.name = "b", .kind = TABLE_TEXT, .value = v}, {.name = "more", .kind = TABLE_TEXT, .value = v},
+    const struct table_column train_columns[] = {{.name = "a", .kind = TABLE_FLOAT, .value = v},
+                                                 {.name = "b", .kind = TABLE_TEXT, .value = v}};
+    const struct table_column test_columns[] = {{.name = "b", .kind = TABLE_TEXT, .value = v},
+                                                {.name = "more", .kind = TABLE_TEXT, .value = v},
                                                 {.name = "a", .kind = TABLE_INTEGER, .value = v}};
     struct table train = {.n_rows = 2, .n_columns = 2, .column = train_columns, .path = "train.tbf"};
     struct table test = {.n_rows = 2, .n_columns = 3, .column = test_columns, .path = "test.tbf"};

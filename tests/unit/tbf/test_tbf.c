@@ -6,7 +6,8 @@
 #include "sample.h"
 #include "tbf/tbf_internal.h"
 
-static const size_t small_sizes[] = {0, 1, 3, 4, 7, 8, 9, 63, 64, 127, 128, 129, 1000, 4096, 65535 - 64, 65536 - 64, 65537, 300001};
+static const size_t small_sizes[] = {0,   1,   3,   4,    7,    8,          9,          63,    64,
+                                     127, 128, 129, 1000, 4096, 65535 - 64, 65536 - 64, 65537, 300001};
 enum { SMALL = sizeof small_sizes / sizeof *small_sizes };
 
 START_TEST(shuffles_like_the_definition)
@@ -41,7 +42,8 @@ static void check_by_index(const char *path, const size_t *size, size_t n)
         MUST(tbf_reader_get(r, c, i, &record, &data, &f));
         sample_check(&record, i, size[i]);
         const struct tbf_entry *e = tbf_reader_entry(r, i);
-        ck_assert(e->type == record.type && e->tag[0] == i && e->raw_size == size[i] + TBF_RECORD_HEADER && e->version == 1);
+        ck_assert(e->type == record.type && e->tag[0] == i && e->raw_size == size[i] + TBF_RECORD_HEADER &&
+                  e->version == 1);
         free(data);
     }
     struct tbf_record record;
@@ -125,7 +127,8 @@ START_TEST(incompressible_is_stored)
     struct tbf_member m;
     static uint8_t data[200000];
     uint64_t state = 1;
-    for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)((state = state * 6364136223846793005u + 1442695040888963407u) >> 56);
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)((state = state * 6364136223846793005u + 1442695040888963407u) >> 56);
     struct tbf_record record = {.type = 1, .data = data, .size = sizeof data};
     MUST(tbf_codec_open(&c, 1, &f));
     MUST(tbf_member_pack(&m, c, (const uint8_t *)"0123456789abcdef", 0, &record, &f));
@@ -148,8 +151,11 @@ START_TEST(wrong_use_is_refused)
     MUST(tbf_codec_open(&c, 6, &f));
     MUST_FAIL(tbf_member_pack(&m, c, id, 0, &(struct tbf_record){.type = 0}, &f), TABFT_USE, "record type 0");
     MUST_FAIL(tbf_member_pack(&m, c, id, 0, &(struct tbf_record){.type = 300}, &f), TABFT_USE, "record type 300");
-    MUST_FAIL(tbf_member_pack(&m, c, id, 0, &(struct tbf_record){.type = 1, .data = id, .size = TBF_PAYLOAD_MAX + 1}, &f), TABFT_USE, "at most");
-    MUST_FAIL(tbf_member_pack(&m, c, id, 0, &(struct tbf_record){.type = 1, .strategy = (enum tbf_strategy)3}, &f), TABFT_USE, "strategy 3");
+    MUST_FAIL(
+        tbf_member_pack(&m, c, id, 0, &(struct tbf_record){.type = 1, .data = id, .size = TBF_PAYLOAD_MAX + 1}, &f),
+        TABFT_USE, "at most");
+    MUST_FAIL(tbf_member_pack(&m, c, id, 0, &(struct tbf_record){.type = 1, .strategy = (enum tbf_strategy)3}, &f),
+              TABFT_USE, "strategy 3");
     MUST(tbf_writer_open(&w, "a.tbf", false, id, &f));
     MUST(tbf_member_pack(&m, c, id, 1, &(struct tbf_record){.type = 1}, &f));
     MUST_FAIL(tbf_writer_append(w, &m, &f), TABFT_USE, "member 1 is appended where 0 is due");
@@ -177,8 +183,12 @@ static void pack_one(void *context, size_t i, int thread)
     struct pack_job *job = context;
     uint8_t data[5000];
     sample_fill(data, sizeof data, i);
-    struct tbf_record record = {.type = (uint32_t)(1 + i % 5), .version = 1, .tag = {(uint32_t)i, (uint32_t)(i * i)}, .data = data,
-                                .size = sizeof data, .strategy = (enum tbf_strategy)(i % 3)};
+    struct tbf_record record = {.type = (uint32_t)(1 + i % 5),
+                                .version = 1,
+                                .tag = {(uint32_t)i, (uint32_t)(i * i)},
+                                .data = data,
+                                .size = sizeof data,
+                                .strategy = (enum tbf_strategy)(i % 3)};
     if (tbf_member_pack(&job->member[i], job->codec[thread], job->id, i, &record, &job->failure[thread]) < 0) abort();
 }
 
@@ -229,7 +239,8 @@ START_TEST(index_of_many_pages)
     enter_folder();
     MUST(tbf_codec_open(&c, 1, &f));
     MUST(tbf_writer_open(&w, "many.tbf", false, NULL, &f));
-    for (uint32_t i = 0; i < MEMBERS; i++) MUST(tbf_writer_put(w, c, &(struct tbf_record){.type = 1, .tag = {i, 0}, .data = &i, .size = sizeof i}, &f));
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        MUST(tbf_writer_put(w, c, &(struct tbf_record){.type = 1, .tag = {i, 0}, .data = &i, .size = sizeof i}, &f));
     MUST(tbf_writer_close(w, &f));
     MUST(tbf_reader_open(&r, "many.tbf", &f));
     ck_assert_uint_eq(tbf_reader_count(r), MEMBERS);
@@ -295,5 +306,5 @@ START_TEST(golden_file)
 }
 END_TEST
 
-UNIT_MAIN("tbf", shuffles_like_the_definition, round_trips, round_trips_at_the_limit, incompressible_is_stored, wrong_use_is_refused,
-          threads_do_not_show, index_of_many_pages, changed_file_is_seen, golden_file)
+UNIT_MAIN("tbf", shuffles_like_the_definition, round_trips, round_trips_at_the_limit, incompressible_is_stored,
+          wrong_use_is_refused, threads_do_not_show, index_of_many_pages, changed_file_is_seen, golden_file)

@@ -1,4 +1,5 @@
-/* What a reader of the container must refuse: flipped bits, cuts, members moved about, and lies whose CRCs are right. */
+/* What a reader of the container must refuse: flipped bits, cuts, members moved about, and lies whose CRCs are right.
+ */
 #include <check.h>
 #include <libdeflate.h>
 #include <string.h>
@@ -103,7 +104,8 @@ START_TEST(moved_members_are_refused) /* R4 */
     struct image a = load_image("a.tbf"), o = load_image("o.tbf");
     for (int i = 0; i < ALL; i++) {
         int n = 0;
-        for (int k = 0; k < ALL; k++) if (k != i) order[n++] = k; /* dropped */
+        for (int k = 0; k < ALL; k++)
+            if (k != i) order[n++] = k; /* dropped */
         assemble("b.tbf", &a, &o, order, (size_t)n);
         all_refuse("b.tbf", "dropped");
         n = 0;
@@ -152,9 +154,10 @@ START_TEST(anything_appended_is_refused) /* R4 */
         put_bytes("b.tbf", bytes, a.size + n);
         all_refuse("b.tbf", "its own end appended");
     }
-    static const char *const commands[] = {
-        "gzip -c < a.tbf > b.tbf", "printf x | gzip -c > b.tbf", "printf 'a,b\\n1,2\\n' > b.tbf", "(printf x | gzip -c; cat a.tbf) > b.tbf",
-        "(printf x; cat a.tbf) > b.tbf", "(cat a.tbf; printf x | gzip -c) > b.tbf", "head -c 3000 /dev/zero > b.tbf"};
+    static const char *const commands[] = {"gzip -c < a.tbf > b.tbf",       "printf x | gzip -c > b.tbf",
+                                           "printf 'a,b\\n1,2\\n' > b.tbf", "(printf x | gzip -c; cat a.tbf) > b.tbf",
+                                           "(printf x; cat a.tbf) > b.tbf", "(cat a.tbf; printf x | gzip -c) > b.tbf",
+                                           "head -c 3000 /dev/zero > b.tbf"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         ck_assert_int_eq(system(commands[i]), 0);
         all_refuse("b.tbf", commands[i]);
@@ -206,14 +209,15 @@ static void repair_index(struct image *image)
     hash(leaves, MEMBERS * TBF_DIGEST_SIZE, payload + 32);
 }
 
-static const uint64_t lies[] = {0,          1,          2,          3,          7,          8,          63,         64,
-                                65,         127,        128,        255,        300,        65535,      65536,      65537,
-                                0xffffff,   0x1000000,  0x1000001,  0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff, 0x100000000,
+static const uint64_t lies[] = {0,          1,          2,          3,          7,          8,
+                                63,         64,         65,         127,        128,        255,
+                                300,        65535,      65536,      65537,      0xffffff,   0x1000000,
+                                0x1000001,  0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff, 0x100000000,
                                 1ull << 40, 1ull << 52, INT64_MAX,  1ull << 63, UINT64_MAX, UINT64_MAX - 35};
 enum { LIES = sizeof lies / sizeof *lies };
 
-/* One lie in a field of `width` bytes at `at`; `number`: the member it lies in. Those that the container has no say in (a
- * record's own version, tag or type when the index tells the same) are not tried. */
+/* One lie in a field of `width` bytes at `at`; `number`: the member it lies in. Those that the container has no say in
+ * (a record's own version, tag or type when the index tells the same) are not tried. */
 static size_t tell_lies(struct image *image, size_t number, size_t at, size_t width, bool with_index)
 {
     size_t tried = 0;
@@ -233,7 +237,8 @@ static size_t tell_lies(struct image *image, size_t number, size_t at, size_t wi
             repair_member(image->bytes + image->start[MEMBERS]);
         }
         put_bytes("b.tbf", image->bytes, image->size);
-        (void)snprintf(what, sizeof what, "member %zu, byte %zu = %llu", number, at - image->start[number], (unsigned long long)value);
+        (void)snprintf(what, sizeof what, "member %zu, byte %zu = %llu", number, at - image->start[number],
+                       (unsigned long long)value);
         all_refuse("b.tbf", what);
         memcpy(image->bytes, copy, image->size);
         tried++;
@@ -258,9 +263,12 @@ START_TEST(lies_with_right_crcs_are_refused) /* R5 */
     ck_assert(memcmp(copy, image.bytes, image.size) == 0);
     free(copy);
     for (size_t i = 0; i < ALL; i++) {
-        static const struct { size_t at, width; } record_fields[] = {{0, 4}, {24, 8}, {32, 8}, {40, 8}, {48, 8}, {56, 8}};
+        static const struct {
+            size_t at, width;
+        } record_fields[] = {{0, 4}, {24, 8}, {32, 8}, {40, 8}, {48, 8}, {56, 8}};
         for (size_t k = 0; k < sizeof record_fields / sizeof *record_fields; k++)
-            tried += tell_lies(&image, i, image.start[i] + TBF_HEAD_SIZE + 5 + record_fields[k].at, record_fields[k].width, i < MEMBERS);
+            tried += tell_lies(&image, i, image.start[i] + TBF_HEAD_SIZE + 5 + record_fields[k].at,
+                               record_fields[k].width, i < MEMBERS);
         for (size_t at = 4; at < 24; at += 4) /* type, version, strategy, tags: the index says otherwise */
             tried += tell_lies(&image, i, image.start[i] + TBF_HEAD_SIZE + 5 + at, 4, i < MEMBERS);
         tried += tell_lies(&image, i, image.start[i] + 16, 4, i < MEMBERS); /* packed and raw size, subfield, trailer */
@@ -269,7 +277,8 @@ START_TEST(lies_with_right_crcs_are_refused) /* R5 */
         tried += tell_lies(&image, i, image.start[i + 1] - 4, 4, i < MEMBERS);
     }
     size_t index = image.start[MEMBERS] + TBF_HEAD_SIZE + 5 + TBF_RECORD_HEADER;
-    for (size_t at = 0; at < 24; at += 8) tried += tell_lies(&image, MEMBERS, index + at, 8, false); /* members, offset, size */
+    for (size_t at = 0; at < 24; at += 8)
+        tried += tell_lies(&image, MEMBERS, index + at, 8, false); /* members, offset, size */
     for (size_t at = 24; at < 32; at += 4) tried += tell_lies(&image, MEMBERS, index + at, 4, false); /* page, pages */
     for (size_t at = TBF_INDEX_HEADER; at < TBF_INDEX_HEADER + MEMBERS * TBF_ENTRY_SIZE; at += 4)
         tried += tell_lies(&image, MEMBERS, index + at, 4, false);
@@ -322,7 +331,10 @@ START_TEST(bombs_are_refused)
         put_u32(out + TBF_HEAD_SIZE + packed + 4, claims[i]);
         put_bytes("b.tbf", out, TBF_HEAD_SIZE + packed + 8);
         all_refuse("b.tbf", "bomb");
-        MUST_FAIL(read_as_stream("b.tbf", &f), TABFT_INPUT, claims[i] > TBF_RAW_MAX ? "raw size out of bounds" : claims[i] < 10000 ? "packed size out of bounds" : "does not inflate to");
+        MUST_FAIL(read_as_stream("b.tbf", &f), TABFT_INPUT,
+                  claims[i] > TBF_RAW_MAX ? "raw size out of bounds"
+                  : claims[i] < 10000     ? "packed size out of bounds"
+                                          : "does not inflate to");
     }
     libdeflate_free_compressor(compressor);
     free(image.bytes);
@@ -344,12 +356,14 @@ START_TEST(newer_container_is_named)
         repair_member(image.bytes + image.start[i]);
     }
     put_bytes("b.tbf", image.bytes, image.size);
-    MUST_FAIL(read_by_index("b.tbf", &f), TABFT_INPUT, "container version 2, this program reads version 1; use a newer TabFT");
+    MUST_FAIL(read_by_index("b.tbf", &f), TABFT_INPUT,
+              "container version 2, this program reads version 1; use a newer TabFT");
     MUST_FAIL(read_as_stream("b.tbf", &f), TABFT_INPUT, "container version 2");
     free(image.bytes);
     leave_folder();
 }
 END_TEST
 
-UNIT_MAIN("tbf/damage", every_flipped_bit_is_refused, every_cut_is_refused, moved_members_are_refused, anything_appended_is_refused,
-          lies_with_right_crcs_are_refused, wrong_digest_is_refused, bombs_are_refused, newer_container_is_named)
+UNIT_MAIN("tbf/damage", every_flipped_bit_is_refused, every_cut_is_refused, moved_members_are_refused,
+          anything_appended_is_refused, lies_with_right_crcs_are_refused, wrong_digest_is_refused, bombs_are_refused,
+          newer_container_is_named)
