@@ -7,7 +7,8 @@ cd -- "$work"
 # 140,000 rows, so that row groups are cut: all kinds, gaps, labels.
 awk 'BEGIN { print "id,half,word,flag,gap,y"
     for (i = 0; i < 140000; i++)
-        printf "%d,%s,%s,%s,%s,%d\n", i, i / 2 + 0.25, i % 3 ? "w" i % 700 : "\"a, \"\"b\"\"\"", i % 2 ? "true" : "false", i % 5 ? i * 7 % 1000 / 8 : "", i % 3 * i % 7 }' >all.csv
+        printf "%d,%s,%s,%s,%s,%d\n", i, i / 2 + 0.25, i % 3 ? "w" i % 700 : "\"a, \"\"b\"\"\"",
+            i % 2 ? "true" : "false", i % 5 ? i * 7 % 1000 / 8 : "", i % 3 * i % 7 }' >all.csv
 pack --quiet --target y all.csv -o all.tbf
 [ ! -s err ] || bad "--quiet says: $(cat err)"
 tabft-prep verify all.tbf >out || bad 'verify fails'
