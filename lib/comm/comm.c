@@ -79,6 +79,8 @@ static int engine_start(struct comm *c, size_t chunk, struct tabft_failure *f)
     if (c->engine->open(&c->engine_state, c->rank, c->size, chunk, message) < 0)
         FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     c->engine_is_open = true;
+    if (c->launcher != NULL && c->size > 1) TRY(launcher_meet(c->launcher, f));
+    if (c->engine->ready(c->engine_state, message) < 0) FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     if (c->watch != NULL) watch_relax(c->watch);
     if (c->engine != &comm_engine_self) {
         const size_t n = strlen(c->libraries);

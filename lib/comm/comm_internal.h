@@ -34,6 +34,8 @@ int launcher_rank(const struct launcher *l);
 int launcher_size(const struct launcher *l);
 int launcher_local_rank(const struct launcher *l);
 bool launcher_is_slurm(const struct launcher *l);
+/* Waits until every rank calls it. */
+int launcher_meet(struct launcher *l, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Gives `card` to the others (put, commit, fence; the fence waits for all ranks), then anybody's can be had. */
 int launcher_publish(struct launcher *l, const char *card, struct tabft_failure *f) TABFT_MUST_CHECK;
 int launcher_card(struct launcher *l, int rank, char card[COMM_CARD_SIZE], struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -177,6 +177,21 @@ int launcher_local_rank(const struct launcher *l) { return l->local_rank; }
 bool launcher_is_slurm(const struct launcher *l) { return strncmp(l->self.nspace, "slurm.", 6) == 0; }
 const char *launcher_version(const struct launcher *l) { return l->version; }
 
+/* With COLLECT_DATA: without it a fence of Slurm 22.05 waits for nobody. */
+static pmix_status_t fence(const struct launcher *l)
+{
+    pmix_info_t collect = {.key = PMIX_COLLECT_DATA};
+    collect.value.type = PMIX_BOOL;
+    collect.value.data.flag = true;
+    return l->pmix.PMIx_Fence(NULL, 0, &collect, 1);
+}
+
+int launcher_meet(struct launcher *l, struct tabft_failure *f)
+{
+    pmix_status_t status = fence(l);
+    return status == PMIX_SUCCESS ? 0 : pmix_failed(l, TABFT_PEER, "waiting for the other ranks", status, f);
+}
+
 int launcher_publish(struct launcher *l, const char *card, struct tabft_failure *f)
 {
     int error = 0;
@@ -186,10 +201,7 @@ int launcher_publish(struct launcher *l, const char *card, struct tabft_failure 
     value.data.string = copy;
     pmix_status_t status = l->pmix.PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value);
     if (status == PMIX_SUCCESS) status = l->pmix.PMIx_Commit();
-    pmix_info_t collect = {.key = PMIX_COLLECT_DATA};
-    collect.value.type = PMIX_BOOL;
-    collect.value.data.flag = true;
-    if (status == PMIX_SUCCESS) status = l->pmix.PMIx_Fence(NULL, 0, &collect, 1);
+    if (status == PMIX_SUCCESS) status = fence(l);
     if (status != PMIX_SUCCESS) TRY(pmix_failed(l, TABFT_PEER, "exchanging addresses with the other ranks", status, f));
 fail:
     free(copy);

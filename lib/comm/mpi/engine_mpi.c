@@ -88,6 +88,12 @@ static int join(struct mpi *m, int rank, int size, char message[COMM_ENGINE_MESS
                        m->rank, m->size, rank, size);
         return -1;
     }
+    return 0;
+}
+
+static int mpi_ready(void *state, char message[COMM_ENGINE_MESSAGE])
+{
+    struct mpi *m = state;
     MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm));
     MPI_TRY(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN));
     return 0;
@@ -229,6 +235,7 @@ static const struct comm_engine engine = {
     .prepare = mpi_prepare,
     .version = mpi_version,
     .open = mpi_open,
+    .ready = mpi_ready,
     .barrier = mpi_barrier,
     .broadcast = mpi_broadcast,
     .gather_all = mpi_gather_all,
