@@ -80,7 +80,8 @@ static int engine_start(struct comm *c, size_t chunk, struct tabft_failure *f)
         FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     c->engine_is_open = true;
     if (c->launcher != NULL && c->size > 1) TRY(launcher_meet(c->launcher, f));
-    if (c->engine->ready(c->engine_state, message) < 0) FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
+    if (c->engine->ready(c->engine_state, message) < 0)
+        FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     if (c->watch != NULL) watch_relax(c->watch);
     if (c->engine != &comm_engine_self) {
         const size_t n = strlen(c->libraries);

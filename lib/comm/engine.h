@@ -22,8 +22,8 @@ struct comm_engine {
     /* Joins; fails unless the library sees this rank and size. Blocks. `chunk`: largest piece of bytes at once, <=
      * 2^31 - 1. */
     int (*open)(void **state, int rank, int size, size_t chunk, char message[COMM_ENGINE_MESSAGE]);
-    /* Collective, after every rank has returned from open: the first messages. Blocks. Open MPI 4.1 ends its start
-     * with a fence that under Slurm waits for nobody, and dies of a message that comes before its handlers are there. */
+    /* Collective, after every rank has returned from open: the first messages. Blocks. Open MPI 4.1 ends its start with
+     * a fence that under Slurm waits for nobody, and dies of a message that comes before its handlers are there. */
     int (*ready)(void *state, char message[COMM_ENGINE_MESSAGE]);
     int (*barrier)(void *state, char message[COMM_ENGINE_MESSAGE]);
     int (*broadcast)(void *state, void *data, size_t bytes, int root, char message[COMM_ENGINE_MESSAGE]);
