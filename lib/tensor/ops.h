@@ -18,7 +18,13 @@ enum op_kind {
     OP_LAYER_NORM,    /* y = (x - mean(x)) / sqrt(variance(x) + epsilon), each row */
     OP_GELU,          /* y = x/2 (1 + erf(x / sqrt 2)) */
     OP_ASSEMBLE,      /* the tokens of a table: thinking rows, feature groups and the target column */
-    OP_SELECT,        /* rows first, first + step, ... */
+    OP_SELECT,        /* rows first, first + step, ..., or as many runs of rows */
+    OP_PREPEND,       /* the same rows before each row's own */
+    OP_ADD_ROWS,      /* a row added to all tokens of a row */
+    OP_LOOKUP,        /* rows of a table by code */
+    OP_ROTATE,        /* heads turned by their token's place */
+    OP_MODULATE,      /* y = q base (1 + tanh(m)) */
+    OP_VOTE,          /* log of the attention that falls on each class */
     OP_CROSS_ENTROPY, /* mean cross-entropy of permuted logits */
     OP_BAR_LOSS,      /* mean loss of a distribution over buckets */
     OP_KINDS
@@ -32,19 +38,19 @@ struct op_linear {
     size_t rows, in_width, out_width;
 };
 
-/* `sequences` sequences of n_context + n_query tokens, `heads` heads of `width`. Every token attends to the context
- * tokens of its sequence alone, so query tokens do not see each other. Query head h of a context token uses key-value
- * head h / (heads / context_kv_heads); of a query token h / (heads / query_kv_heads): grouped key-value heads, and 1
- * = multi-query. Token t of sequence s begins at element s * sequence_stride + t * token_stride of its tensor, head h
- * `width` elements further each; *_column is where head 0 of a row of the tensor begins. Rows and columns are thus
- * attended over without a transpose. in: q, k, v (k and v have max(context_kv_heads, query_kv_heads) heads and no
- * query tokens). out: o, strides as q's but its own token width heads * width; statistics [tokens][heads][2]: the
- * row's maximum and 1 / sum that backward starts from. */
+/* `sequences` sequences of n_context + n_query tokens, `heads` heads of `width`. Every token attends to the n_keys keys
+ * of its sequence alone: where those are the context tokens, query tokens do not see each other. Head h of a context
+ * token uses key-value head h / (heads / context_kv_heads); of a query token h / (heads / query_kv_heads): grouped
+ * key-value heads, and 1 = multi-query. Token (or key) t of sequence s begins at element s * sequence_stride + t *
+ * token_stride of its tensor, head h `width` elements further each; *_column is where head 0 of a row of the tensor
+ * begins. Rows and columns are thus attended over without a transpose. in: q, k, v (k and v have max(context_kv_heads,
+ * query_kv_heads) heads). out: o, strides as q's but its own token width heads * width; statistics [tokens][heads][2]:
+ * the row's maximum and 1 / sum that backward starts from. */
 struct op_attention_stride {
     size_t sequence, token, column;
 };
 struct op_attention {
-    size_t sequences, n_context, n_query;
+    size_t sequences, n_context, n_query, n_keys;
     size_t heads, width, context_kv_heads, query_kv_heads;
     struct op_attention_stride q, k, v, o, statistics;
 };
@@ -72,9 +78,47 @@ struct op_assemble {
     size_t n_thinking, n_rows, n_groups, width;
 };
 
-/* in: x [any][width]. out: [rows][width], row i being x's row first + i * step. */
+/* in: x [any][width]. out: [rows][width], row i * run + j being x's row first + i * step + j, j < run. */
 struct op_select {
-    size_t first, step, rows, width;
+    size_t first, step, run, rows, width;
+};
+
+/* out: [rows][lead + columns][width]. in: the lead [lead][width], the same in each row, and x [rows][columns][width],
+ * or none with columns 0. */
+struct op_prepend {
+    size_t rows, lead, columns, width;
+};
+
+/* in: x [any][tokens][width], y [rows][width]. out: x, with y's row i added to all tokens of x's row i; rows of x
+ * behind y's are as they were (`tokens_in_all` counts those of all rows). */
+struct op_add_rows {
+    size_t tokens_in_all, tokens, rows, width;
+};
+
+/* in: table [entries][width], codes int32 [rows]. out: [rows][width], row i being the table's row codes[i]. */
+struct op_lookup {
+    size_t entries, rows, width;
+};
+
+/* in: x [rows][width], turns [at least tokens][head_width]. The first heads * head_width numbers of a row are heads;
+ * number j < head_width / 2 of a head and number j + head_width / 2 are a point in the plane, turned by the angle whose
+ * cosine is number j of the turns' row (row % tokens) and whose sine is number j + head_width / 2. The rest of a row
+ * stays. out: y. */
+struct op_rotate {
+    size_t rows, width, tokens, heads, head_width;
+};
+
+/* in: q [rows][width], m, as many numbers, base [width]. out: y = q base (1 + tanh(m)), base the same in each row. */
+struct op_modulate {
+    size_t rows, width;
+};
+
+/* in: q [rows][heads][width], k [n_keys][heads][width], codes int32 [n_keys] below n_classes. p[c] is the mean over
+ * heads of what softmax(q k^T / sqrt(width)) gives keys of code c together. out: log(max(p, 1e-5) + 3e-5)
+ * [rows][n_classes]; what backward starts from, [rows][heads][2 + n_classes]: as in op_attention's statistics, then the
+ * head's own p. Its memory grows with rows and keys, not with their product. */
+struct op_vote {
+    size_t rows, n_keys, heads, width, n_classes;
 };
 
 /* in: logits [rows][width], labels int32 [rows], permutation int32 [n_classes]. With z'[c] = z[permutation[c]] the
@@ -113,6 +157,12 @@ struct op {
         struct op_gelu gelu;
         struct op_assemble assemble;
         struct op_select select;
+        struct op_prepend prepend;
+        struct op_add_rows add_rows;
+        struct op_lookup lookup;
+        struct op_rotate rotate;
+        struct op_modulate modulate;
+        struct op_vote vote;
         struct op_cross_entropy cross_entropy;
         struct op_bar_loss bar_loss;
     };
@@ -121,8 +171,8 @@ struct op {
 /* One call. `in`, `out`: what the operation reads and writes (NULL where it has no such input). Backward also gets
  * d_out[0], the gradient of out[0], and writes d_in[i] where it is not NULL: adds to it where add[i], else
  * overwrites. Where the record of an operation says that rows of an input's tensor are not read, backward leaves
- * their gradient alone. d_in[i] may be d_out[0] itself for OP_RMS_NORM, OP_LAYER_NORM and OP_GELU; a residual's d_in
- * is NULL when it is d_out[0] already. */
+ * their gradient alone. d_in[0] may be d_out[0] itself for OP_RMS_NORM, OP_LAYER_NORM, OP_GELU and OP_ROTATE; d_in of a
+ * residual and of OP_ADD_ROWS' x is NULL when it is d_out[0] already. */
 struct op_call {
     const struct op *op;
     const void *in[OP_INPUTS_MAX];

@@ -130,14 +130,35 @@ static bool reads_input(enum op_kind kind, int i)
     case OP_GELU: return true;
     case OP_CROSS_ENTROPY: return true;
     case OP_BAR_LOSS: return true;
+    case OP_LOOKUP: return i == 1;
+    case OP_ROTATE: return i == 1;
+    case OP_MODULATE: return true;
+    case OP_VOTE: return true;
     default: return false;
     }
+}
+
+static bool reads_output(enum op_kind kind, int i) { return kind == OP_ATTENTION || (kind == OP_VOTE && i == 1); }
+
+/* The gradient of input i is that of the output, number for number. */
+static bool passes_on(enum op_kind kind, int i)
+{
+    return (kind == OP_LINEAR && i == 3) || (kind == OP_ADD_ROWS && i == 0);
+}
+
+/* The gradient of input 0 can be written over that of the output. */
+static bool in_place(enum op_kind kind)
+{
+    return kind == OP_RMS_NORM || kind == OP_LAYER_NORM || kind == OP_GELU || kind == OP_ROTATE;
 }
 
 static bool covers(const struct maker *m, const struct tape_node *n, int i)
 {
     if (n->op.kind == OP_SELECT) return false;
-    if (n->op.kind == OP_LINEAR && i == 0) return n->op.linear.rows == m->t->values[n->in[0]].rows;
+    if (n->op.kind == OP_LINEAR && i == 0) {
+        const struct tape_value *x = &m->t->values[n->in[0]];
+        return n->op.linear.rows * n->op.linear.in_width == x->rows * x->width;
+    }
     return true;
 }
 
@@ -157,14 +178,13 @@ static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, 
             return 0;
         }
     bool fresh = m->gradient[value] < 0;
-    bool takes_over = n->op.kind == OP_RMS_NORM || n->op.kind == OP_LAYER_NORM || n->op.kind == OP_GELU ||
-                      (n->op.kind == OP_LINEAR && i == 3);
+    bool takes_over = passes_on(n->op.kind, i) || (i == 0 && in_place(n->op.kind));
     if (!fresh) {
         assert(n->op.kind != OP_ATTENTION);
     } else if (takes_over) { /* the gradient of the output has served: it becomes that of the input, in place */
         m->gradient[value] = step->d_out;
         step->add[i] = false;
-        if (n->op.kind == OP_LINEAR) {
+        if (passes_on(n->op.kind, i)) {
             step->wants[i] = false;
             return 0;
         }
@@ -197,14 +217,14 @@ static int backward_step(struct maker *m, int node)
     step.d_out = is_last ? -1 : m->gradient[n->out[0]];
     for (int i = 0; i < OP_INPUTS_MAX; i++)
         if (reads_input(n->op.kind, i)) TRY(need(m, n->in[i]));
-    if (n->op.kind == OP_ATTENTION)
-        for (int i = 0; i < OP_OUTPUTS_MAX; i++) TRY(need(m, n->out[i]));
+    for (int i = 0; i < OP_OUTPUTS_MAX; i++)
+        if (reads_output(n->op.kind, i)) TRY(need(m, n->out[i]));
     for (int i = 0; i < OP_INPUTS_MAX; i++) {
         if (n->in[i] != TAPE_NONE && reads_input(n->op.kind, i)) step.in[i] = m->instance[n->in[i]];
         TRY(gradient_of_input(m, n, i, &step));
     }
-    if (n->op.kind == OP_ATTENTION)
-        for (int i = 0; i < OP_OUTPUTS_MAX; i++) step.out[i] = m->instance[n->out[i]];
+    for (int i = 0; i < OP_OUTPUTS_MAX; i++)
+        if (reads_output(n->op.kind, i)) step.out[i] = m->instance[n->out[i]];
     TRY(scratch_for(m, &n->op, true, &step.scratch));
     TRY(new_step(m, &step));
     return 0;

@@ -100,7 +100,7 @@ int tape_linear(struct tape *t, int x, size_t rows, int w, int bias, int residua
 {
     if (t->failure.code != 0) return 0;
     const struct tape_value *v = t->values;
-    assert(v[x].width == v[w].width && rows <= v[x].rows);
+    assert(rows * v[w].width <= v[x].rows * v[x].width);
     assert(bias == TAPE_NONE || v[bias].rows * v[bias].width == v[w].rows);
     assert(residual == TAPE_NONE || (v[residual].rows == rows && v[residual].width == v[w].rows));
     struct op op = {.kind = OP_LINEAR, .linear = {rows, v[w].width, v[w].rows}};
@@ -111,6 +111,8 @@ int tape_attention(struct tape *t, const struct op_attention *sizes, int q, int 
 {
     if (t->failure.code != 0) return 0;
     assert(sizes->heads % sizes->context_kv_heads == 0 && sizes->heads % sizes->query_kv_heads == 0);
+    assert(sizes->n_keys > 0 && (sizes->n_context > 0 || sizes->context_kv_heads <= sizes->query_kv_heads));
+    assert(sizes->n_query > 0 || sizes->query_kv_heads <= sizes->context_kv_heads); /* no key-value head without rows */
     struct op op = {.kind = OP_ATTENTION, .attention = *sizes};
     size_t tokens = t->values[q].rows;
     assert(tokens == sizes->sequences * (sizes->n_context + sizes->n_query));
@@ -157,13 +159,77 @@ int tape_assemble(struct tape *t, int feature, int column, int target, int think
     return record(t, op, (int[]){feature, column, target, thinking}, rows, a.width, 0, 0);
 }
 
-int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows)
+int tape_select_runs(struct tape *t, int x, size_t first, size_t step, size_t run, size_t groups)
 {
     if (t->failure.code != 0) return 0;
     const struct tape_value *v = &t->values[x];
-    assert(rows == 0 || first + (rows - 1) * step < v->rows);
-    struct op op = {.kind = OP_SELECT, .select = {first, step, rows, v->width}};
-    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, rows, v->width, 0, 0);
+    assert(groups == 0 || first + (groups - 1) * step + run <= v->rows);
+    struct op op = {.kind = OP_SELECT, .select = {first, step, run, groups * run, v->width}};
+    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, groups * run, v->width, 0, 0);
+}
+
+int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows)
+{
+    return tape_select_runs(t, x, first, step, 1, rows);
+}
+
+int tape_prepend(struct tape *t, int lead, int x, size_t rows)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op_prepend p = {rows, v[lead].rows, x == TAPE_NONE ? 0 : v[x].rows / rows, v[lead].width};
+    assert(x == TAPE_NONE || (v[x].rows == rows * p.columns && v[x].width == p.width));
+    size_t all;
+    if (!size_mul(rows, p.lead + p.columns, &all)) all = SIZE_MAX;
+    struct op op = {.kind = OP_PREPEND, .prepend = p};
+    return record(t, op, (int[]){lead, x, TAPE_NONE, TAPE_NONE}, all, p.width, 0, 0);
+}
+
+int tape_add_rows(struct tape *t, int x, size_t tokens, int y)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op_add_rows a = {v[x].rows * v[x].width / v[y].width, tokens, v[y].rows, v[y].width};
+    assert(a.tokens_in_all * a.width == v[x].rows * v[x].width && a.rows * tokens <= a.tokens_in_all);
+    struct op op = {.kind = OP_ADD_ROWS, .add_rows = a};
+    return record(t, op, (int[]){x, y, TAPE_NONE, TAPE_NONE}, a.tokens_in_all, a.width, 0, 0);
+}
+
+int tape_lookup(struct tape *t, int table, int codes)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op op = {.kind = OP_LOOKUP, .lookup = {v[table].rows, v[codes].rows, v[table].width}};
+    return record(t, op, (int[]){table, codes, TAPE_NONE, TAPE_NONE}, v[codes].rows, v[table].width, 0, 0);
+}
+
+int tape_rotate(struct tape *t, int x, int turns, size_t tokens, size_t heads)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op_rotate r = {v[x].rows, v[x].width, tokens, heads, v[turns].width};
+    assert(tokens <= v[turns].rows && heads * r.head_width <= r.width && r.head_width % 2 == 0);
+    struct op op = {.kind = OP_ROTATE, .rotate = r};
+    return record(t, op, (int[]){x, turns, TAPE_NONE, TAPE_NONE}, r.rows, r.width, 0, 0);
+}
+
+int tape_modulate(struct tape *t, int q, int m, int base)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    assert(v[m].rows * v[m].width == v[q].rows * v[q].width && v[base].rows * v[base].width == v[q].width);
+    struct op op = {.kind = OP_MODULATE, .modulate = {v[q].rows, v[q].width}};
+    return record(t, op, (int[]){q, m, base, TAPE_NONE}, v[q].rows, v[q].width, 0, 0);
+}
+
+int tape_vote(struct tape *t, int q, int k, int codes, size_t heads, size_t n_classes)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op_vote o = {v[q].rows, v[k].rows, heads, v[q].width / heads, n_classes};
+    assert(v[q].width == heads * o.width && v[k].width == v[q].width && v[codes].rows == o.n_keys);
+    struct op op = {.kind = OP_VOTE, .vote = o};
+    return record(t, op, (int[]){q, k, codes, TAPE_NONE}, o.rows, n_classes, o.rows, heads * (2 + n_classes));
 }
 
 int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, double scale)

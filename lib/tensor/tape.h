@@ -24,7 +24,7 @@ void tape_close(struct tape *t);
 int tape_input(struct tape *t, size_t rows, size_t width);
 int tape_parameter(struct tape *t, size_t offset, size_t rows, size_t width);
 
-/* The operations of ops.h. tape_linear takes the first `rows` rows of x. */
+/* The operations of ops.h. tape_linear takes the first `rows` rows of x, read as rows of w's width. */
 int tape_linear(struct tape *t, int x, size_t rows, int w, int bias, int residual);
 /* q, k and v may be one tensor; strides say where each begins. Gives o; the statistics follow it unseen. */
 int tape_attention(struct tape *t, const struct op_attention *sizes, int q, int k, int v);
@@ -33,6 +33,16 @@ int tape_layer_norm(struct tape *t, int x, float epsilon);
 int tape_gelu(struct tape *t, int x);
 int tape_assemble(struct tape *t, int feature, int column, int target, int thinking);
 int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows);
+/* `groups` runs of `run` rows. */
+int tape_select_runs(struct tape *t, int x, size_t first, size_t step, size_t run, size_t groups);
+/* rows: of the table; x TAPE_NONE: the lead alone, `rows` times. */
+int tape_prepend(struct tape *t, int lead, int x, size_t rows);
+/* x is read as rows of y's width, and so the result is. */
+int tape_add_rows(struct tape *t, int x, size_t tokens, int y);
+int tape_lookup(struct tape *t, int table, int codes);
+int tape_rotate(struct tape *t, int x, int turns, size_t tokens, size_t heads);
+int tape_modulate(struct tape *t, int q, int m, int base);
+int tape_vote(struct tape *t, int q, int k, int codes, size_t heads, size_t n_classes);
 int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, double scale);
 /* `loss`: all but rows and width. */
 int tape_bar_loss(struct tape *t, const struct op_bar_loss *loss, int logits, int target, int borders, int impossible);

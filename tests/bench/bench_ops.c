@@ -139,7 +139,7 @@ static void bench_attention(const struct bench *b, const char *name, const struc
     float *d = numbers(tokens * e), *dq = numbers(tokens * q_width), *dkv = numbers(tokens * kv_width);
     struct op_call call = {.op = &op, .in = {q, kv, kv}, .out = {o, statistics}, .d_out = d, .d_in = {dq, dkv, dkv}};
     const double pairs =
-        (double)a->sequences * (double)(a->n_context + a->n_query) * (double)a->n_context * (double)a->heads;
+        (double)a->sequences * (double)(a->n_context + a->n_query) * (double)a->n_keys * (double)a->heads;
     measure(b, name, &call, 4.0 * pairs * (double)a->width, 10.0 * pairs * (double)a->width, 0);
     float *all[] = {q, kv, o, statistics, d, dq, dkv};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
@@ -170,6 +170,7 @@ static void bench_ops(struct bench *b)
     const struct op_attention between_cells = {.sequences = columns,
                                                .n_context = context,
                                                .n_query = query,
+                                               .n_keys = context,
                                                .heads = h,
                                                .width = e / h,
                                                .context_kv_heads = h,
@@ -182,6 +183,7 @@ static void bench_ops(struct bench *b)
     bench_attention(b, "attention over rows 864 + 200", &between_cells, e, 2 * e);
     const struct op_attention between_features = {.sequences = rows,
                                                   .n_context = columns,
+                                                  .n_keys = columns,
                                                   .heads = h,
                                                   .width = e / h,
                                                   .context_kv_heads = h,

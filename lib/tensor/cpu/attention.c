@@ -57,7 +57,7 @@ static size_t chunks_of(size_t rows) { return (rows + CHUNK - 1) / CHUNK; }
 
 static size_t forward_floats(const struct cpu *cpu, const struct op_attention *s)
 {
-    size_t keys = round_up(smaller(KEYS, s->n_context), cpu->k->nr), width = round_up(s->width, cpu->k->nr);
+    size_t keys = round_up(smaller(KEYS, s->n_keys), cpu->k->nr), width = round_up(s->width, cpu->k->nr);
     size_t most_rows = s->n_context > s->n_query ? s->n_context : s->n_query, rows = smaller(CHUNK, most_rows);
     return round_up(keys * s->width + keys * width + ROWS * (KEYS + PADDING) + ROWS + rows * (width + 2), 16);
 }
@@ -125,7 +125,7 @@ static void forward_unit(void *context, size_t unit, int thread)
     const struct part part = part_of(s, query, head);
     const size_t begin = (query ? chunk - context_chunks : chunk) * CHUNK, rows = smaller(CHUNK, part.rows - begin),
                  token = part.first + begin;
-    const size_t block = round_up(smaller(KEYS, s->n_context), k->nr);
+    const size_t block = round_up(smaller(KEYS, s->n_keys), k->nr);
     struct forward_memory m = {.k = (float *)a->call->scratch + (size_t)thread * a->scratch_floats};
     m.v = m.k + block * s->width;
     m.scores = m.v + block * a->padded_width;
@@ -137,8 +137,8 @@ static void forward_unit(void *context, size_t unit, int thread)
         m.maximum[i] = -INFINITY;
         m.sum[i] = 0.0f;
     }
-    for (size_t j = 0; j < s->n_context; j += KEYS) {
-        const size_t keys = smaller(KEYS, s->n_context - j);
+    for (size_t j = 0; j < s->n_keys; j += KEYS) {
+        const size_t keys = smaller(KEYS, s->n_keys - j);
         k->pack_columns(s->width, keys,
                         (const float *)a->call->in[1] + place(&s->k, sequence, j) + part.kv_head * s->width, s->k.token,
                         1.0f, m.k);
@@ -309,8 +309,8 @@ static void backward_unit(void *context, size_t unit, int thread)
     const size_t sequence = by_head ? unit % s->sequences : unit / kv_heads(s);
     struct backward_memory m;
     backward_layout(a->cpu, s, (float *)a->call->scratch + (size_t)thread * a->scratch_floats, &m);
-    for (size_t j = 0; j < s->n_context; j += KEYS_BACK) {
-        const size_t keys = smaller(KEYS_BACK, s->n_context - j);
+    for (size_t j = 0; j < s->n_keys; j += KEYS_BACK) {
+        const size_t keys = smaller(KEYS_BACK, s->n_keys - j);
         const float *key = (const float *)a->call->in[1] + place(&s->k, sequence, j) + kv_head * s->width;
         const float *value = (const float *)a->call->in[2] + place(&s->v, sequence, j) + kv_head * s->width;
         k->pack_columns(s->width, keys, key, s->k.token, 1.0f, m.k_columns);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/threads.h"
 #include "tensor/ops.h"
@@ -72,6 +73,13 @@ struct cpu {
 static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
+/* Adds `count` numbers to those at `to`, or overwrites them. */
+static inline void cpu_put(const float *from, size_t count, bool add, const struct cpu_kernels *k, float *to)
+{
+    if (add) k->add(count, from, to);
+    else memcpy(to, from, count * sizeof *to);
+}
+
 /* How rows are split for sums over them: at most SPLITS parts, no part below SPLIT_ROWS; the same for every number of
  * threads. */
 enum { CPU_SPLITS = 32, CPU_SPLIT_ROWS = 128 };
@@ -85,6 +93,7 @@ void cpu_split_sum(struct cpu *cpu, size_t parts, size_t count, const float *par
 
 /* The operations; each file fills its entry. */
 extern const struct tensor_kernels cpu_linear, cpu_attention, cpu_rms_norm, cpu_layer_norm, cpu_gelu, cpu_assemble,
-    cpu_select, cpu_cross_entropy, cpu_bar_loss;
+    cpu_select, cpu_prepend, cpu_add_rows, cpu_lookup, cpu_rotate, cpu_modulate, cpu_vote, cpu_cross_entropy,
+    cpu_bar_loss;
 
 #endif

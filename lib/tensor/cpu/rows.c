@@ -36,14 +36,6 @@ static void assemble_row(void *context, size_t row, int thread)
     memcpy(to + s->n_groups * e, (const float *)r->call->in[2] + i * e, e * sizeof *to);
 }
 
-static void put(const float *from, size_t count, bool add, const struct cpu_kernels *k, float *to)
-{
-    if (add)
-        k->add(count, from, to);
-    else
-        memcpy(to, from, count * sizeof *to);
-}
-
 static void assemble_row_backward(void *context, size_t row, int thread)
 {
     const struct rows *r = context;
@@ -55,13 +47,13 @@ static void assemble_row_backward(void *context, size_t row, int thread)
     (void)thread;
     if (row < s->n_thinking) {
         if (d_in[3] == NULL) return;
-        put(d, e, r->call->add[3], k, d_in[3] + row * e);
+        cpu_put(d, e, r->call->add[3], k, d_in[3] + row * e);
         for (size_t c = 1; c <= s->n_groups; c++) k->add(e, d + c * e, d_in[3] + row * e);
         return;
     }
     const size_t i = row - s->n_thinking;
-    if (d_in[0] != NULL) put(d, s->n_groups * e, r->call->add[0], k, d_in[0] + i * s->n_groups * e);
-    if (d_in[2] != NULL) put(d + s->n_groups * e, e, r->call->add[2], k, d_in[2] + i * e);
+    if (d_in[0] != NULL) cpu_put(d, s->n_groups * e, r->call->add[0], k, d_in[0] + i * s->n_groups * e);
+    if (d_in[2] != NULL) cpu_put(d + s->n_groups * e, e, r->call->add[2], k, d_in[2] + i * e);
 }
 
 /* The column embeddings' gradient: one block is a group, its sum over rows in parts of the split, each part in order.
@@ -105,20 +97,22 @@ static size_t assemble_backward_scratch(const void *state, const struct op *op)
 static void select_forward(void *state, const struct op_call *call)
 {
     const struct op_select *s = &call->op->select;
+    const size_t count = s->run * s->width;
     (void)state;
-    for (size_t i = 0; i < s->rows; i++)
-        memcpy((float *)call->out[0] + i * s->width, (const float *)call->in[0] + (s->first + i * s->step) * s->width,
-               s->width * sizeof(float));
+    for (size_t i = 0; i * s->run < s->rows; i++)
+        memcpy((float *)call->out[0] + i * count, (const float *)call->in[0] + (s->first + i * s->step) * s->width,
+               count * sizeof(float));
 }
 
 static void select_backward(void *state, const struct op_call *call)
 {
     const struct op_select *s = &call->op->select;
     const struct cpu *cpu = state;
+    const size_t count = s->run * s->width;
     if (call->d_in[0] == NULL) return;
-    for (size_t i = 0; i < s->rows; i++)
-        put(call->d_out + i * s->width, s->width, call->add[0], cpu->k,
-            call->d_in[0] + (s->first + i * s->step) * s->width);
+    for (size_t i = 0; i * s->run < s->rows; i++)
+        cpu_put(call->d_out + i * count, count, call->add[0], cpu->k,
+                call->d_in[0] + (s->first + i * s->step) * s->width);
 }
 
 const struct tensor_kernels cpu_assemble = {none, assemble_backward_scratch, assemble_forward, assemble_backward};

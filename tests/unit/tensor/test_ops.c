@@ -21,6 +21,7 @@ typedef void reference(const struct op *op, double *const *in, double *out);
 struct input {
     size_t count;
     bool no_gradient;
+    int32_t n_codes; /* they are codes below it, and zeros in float64 */
 };
 struct trial {
     struct op op;
@@ -36,6 +37,9 @@ static double draw(void)
     random_state = random_state * 1664525u + 1013904223u;
     return (double)(random_state >> 8) / 8388608.0 - 1.0;
 }
+
+/* Code j of an input of codes; the last code never occurs. */
+static int32_t code_at(size_t j, int32_t n_codes) { return (int32_t)(j * j % 11) % (n_codes - 1); }
 
 static void *zeros(size_t n, size_t size)
 {
@@ -62,6 +66,8 @@ static struct data make_data(const struct trial *t)
         d.wide[i] = zeros(t->in[i].count, sizeof(double));
         for (size_t j = 0; j < t->in[i].count && !t->in[i].no_gradient; j++)
             d.wide[i][j] = d.x[i][j] = (float)(1.5 * draw());
+        for (size_t j = 0; j < t->in[i].count && t->in[i].n_codes > 0; j++)
+            ((int32_t *)d.x[i])[j] = code_at(j, t->in[i].n_codes);
     }
     d.d_out = zeros(t->out, sizeof(float));
     for (size_t j = 0; j < t->out; j++) d.d_out[j] = (float)draw();
@@ -261,24 +267,24 @@ END_TEST
 static void attention(const struct op *op, double *const *in, double *out)
 {
     const struct op_attention *s = &op->attention;
-    double *p = zeros(s->n_context, sizeof *p);
+    double *p = zeros(s->n_keys, sizeof *p);
     for (size_t sequence = 0; sequence < s->sequences; sequence++)
         for (size_t token = 0; token < s->n_context + s->n_query; token++)
             for (size_t head = 0; head < s->heads; head++) {
                 const size_t kv = head / (s->heads / (token < s->n_context ? s->context_kv_heads : s->query_kv_heads));
                 const double *q = in[0] + sequence * s->q.sequence + token * s->q.token + s->q.column + head * s->width;
                 double sum = 0, top = -INFINITY;
-                for (size_t j = 0; j < s->n_context; j++) {
+                for (size_t j = 0; j < s->n_keys; j++) {
                     const double *k = in[1] + sequence * s->k.sequence + j * s->k.token + s->k.column + kv * s->width;
                     p[j] = 0;
                     for (size_t d = 0; d < s->width; d++) p[j] += q[d] * k[d] / sqrt((double)s->width);
                     top = fmax(top, p[j]);
                 }
-                for (size_t j = 0; j < s->n_context; j++) sum += p[j] = exp(p[j] - top);
+                for (size_t j = 0; j < s->n_keys; j++) sum += p[j] = exp(p[j] - top);
                 double *o = out + sequence * s->o.sequence + token * s->o.token + s->o.column + head * s->width;
                 for (size_t d = 0; d < s->width; d++) {
                     o[d] = 0;
-                    for (size_t j = 0; j < s->n_context; j++)
+                    for (size_t j = 0; j < s->n_keys; j++)
                         o[d] += p[j] / sum *
                                 in[2][sequence * s->v.sequence + j * s->v.token + s->v.column + kv * s->width + d];
                 }
@@ -287,14 +293,15 @@ static void attention(const struct op *op, double *const *in, double *out)
 }
 
 /* Sequences next to each other (rows: token stride = sequences * width) or one after the other. */
-static void try_attention(size_t sequences, size_t n_context, size_t n_query, size_t heads, size_t width,
-                          size_t context_kv, size_t query_kv, bool interleaved)
+static void try_attention_over(size_t n_keys, size_t sequences, size_t n_context, size_t n_query, size_t heads,
+                               size_t width, size_t context_kv, size_t query_kv, bool interleaved)
 {
     const size_t tokens = n_context + n_query, kv = context_kv > query_kv ? context_kv : query_kv, e = heads * width,
                  ekv = kv * width;
     struct op_attention a = {.sequences = sequences,
                              .n_context = n_context,
                              .n_query = n_query,
+                             .n_keys = n_keys,
                              .heads = heads,
                              .width = width,
                              .context_kv_heads = context_kv,
@@ -305,21 +312,28 @@ static void try_attention(size_t sequences, size_t n_context, size_t n_query, si
         a.statistics = (struct op_attention_stride){2 * heads, sequences * 2 * heads, 0};
     } else {
         a.q = a.o = (struct op_attention_stride){tokens * e, e, 0};
-        a.k = a.v = (struct op_attention_stride){n_context * ekv, ekv, 0};
+        a.k = a.v = (struct op_attention_stride){n_keys * ekv, ekv, 0};
         a.statistics = (struct op_attention_stride){tokens * 2 * heads, 2 * heads, 0};
     }
     struct trial t = {.op = {.kind = OP_ATTENTION, .attention = a},
                       .forward = attention,
                       .in = {{.count = sequences * tokens * e},
-                             {.count = sequences * n_context * ekv},
-                             {.count = sequences * n_context * ekv}},
+                             {.count = sequences * n_keys * ekv},
+                             {.count = sequences * n_keys * ekv}},
                       .out = sequences * tokens * e,
                       .out2 = sequences * tokens * 2 * heads,
                       .tolerance = 2e-5};
     char what[100];
-    (void)snprintf(what, sizeof what, "attention %zu x %zu + %zu, %zu heads of %zu, %zu and %zu", sequences, n_context,
-                   n_query, heads, width, context_kv, query_kv);
+    (void)snprintf(what, sizeof what, "attention %zu x %zu + %zu to %zu, %zu heads of %zu, %zu and %zu", sequences,
+                   n_context, n_query, n_keys, heads, width, context_kv, query_kv);
     try(&t, what);
+}
+
+/* The keys are those of the context. */
+static void try_attention(size_t sequences, size_t n_context, size_t n_query, size_t heads, size_t width,
+                          size_t context_kv, size_t query_kv, bool interleaved)
+{
+    try_attention_over(n_context, sequences, n_context, n_query, heads, width, context_kv, query_kv, interleaved);
 }
 
 START_TEST(attention_is_right)
@@ -330,6 +344,15 @@ START_TEST(attention_is_right)
         try_attention(2, 19, 7, 4, 12, 2, 4, false);
         try_attention(9, 10, 0, 3, 64, 3, 3, false);
         try_attention(40, 33, 0, 2, 16, 2, 2, false);
+    }
+END_TEST
+
+/* Tokens that attend to others than their own context. */
+START_TEST(attention_to_other_keys_is_right)
+    {
+        try_attention_over(31, 3, 5, 0, 2, 8, 2, 2, false);
+        try_attention_over(4, 3, 50, 0, 4, 4, 2, 2, true);
+        try_attention_over(290, 2, 0, 7, 2, 3, 1, 1, true);
     }
 END_TEST
 
@@ -448,8 +471,10 @@ static void assemble(const struct op *op, double *const *in, double *out)
 static void select_rows(const struct op *op, double *const *in, double *out)
 {
     const struct op_select *s = &op->select;
-    for (size_t i = 0; i < s->rows * s->width; i++)
-        out[i] = in[0][(s->first + i / s->width * s->step) * s->width + i % s->width];
+    for (size_t i = 0; i < s->rows * s->width; i++) {
+        const size_t row = i / s->width;
+        out[i] = in[0][(s->first + row / s->run * s->step + row % s->run) * s->width + i % s->width];
+    }
 }
 
 START_TEST(assemble_and_select_are_right)
@@ -465,12 +490,167 @@ START_TEST(assemble_and_select_are_right)
         t.op.assemble.n_thinking = t.in[3].count = 0;
         t.out = rows * (groups + 1) * e;
         try(&t, "assemble without thinking rows");
-        t = (struct trial){.op = {.kind = OP_SELECT, .select = {3, 4, 9, e}},
+        t = (struct trial){.op = {.kind = OP_SELECT, .select = {3, 4, 1, 9, e}},
                            .forward = select_rows,
                            .in = {{.count = 40 * e}},
                            .out = 9 * e,
                            .tolerance = 1e-6};
         try(&t, "select");
+        t.op.select = (struct op_select){1, 5, 3, 21, e};
+        t.out = 21 * e;
+        try(&t, "select of runs");
+    }
+END_TEST
+
+/* ---- tokens from elsewhere ---- */
+
+static void prepend(const struct op *op, double *const *in, double *out)
+{
+    const struct op_prepend *s = &op->prepend;
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t t = 0; t < s->lead + s->columns; t++)
+            for (size_t e = 0; e < s->width; e++)
+                *out++ = t < s->lead ? in[0][t * s->width + e]
+                                     : in[1][(r * s->columns + t - s->lead) * s->width + e];
+}
+
+static void add_rows(const struct op *op, double *const *in, double *out)
+{
+    const struct op_add_rows *s = &op->add_rows;
+    for (size_t i = 0; i < s->tokens_in_all; i++)
+        for (size_t e = 0; e < s->width; e++)
+            out[i * s->width + e] =
+                in[0][i * s->width + e] + (i / s->tokens < s->rows ? in[1][i / s->tokens * s->width + e] : 0);
+}
+
+static void lookup(const struct op *op, double *const *in, double *out)
+{
+    const struct op_lookup *s = &op->lookup;
+    for (size_t i = 0; i < s->rows; i++)
+        for (size_t e = 0; e < s->width; e++)
+            out[i * s->width + e] = in[0][(size_t)code_at(i, (int32_t)s->entries) * s->width + e];
+}
+
+START_TEST(tokens_are_right)
+    {
+        const size_t e = 12, rows = 300, columns = 5;
+        struct trial t = {.op = {.kind = OP_PREPEND, .prepend = {rows, 3, columns, e}},
+                          .forward = prepend,
+                          .in = {{.count = 3 * e}, {.count = rows * columns * e}},
+                          .out = rows * (3 + columns) * e,
+                          .tolerance = 1e-5};
+        try(&t, "prepend");
+        t.op.prepend.columns = t.in[1].count = 0;
+        t.out = rows * 3 * e;
+        try(&t, "prepend to nothing");
+        t = (struct trial){.op = {.kind = OP_ADD_ROWS, .add_rows = {rows * columns, columns, 211, e}},
+                           .forward = add_rows,
+                           .in = {{.count = rows * columns * e}, {.count = 211 * e}},
+                           .out = rows * columns * e,
+                           .tolerance = 1e-6};
+        try(&t, "add_rows");
+        t = (struct trial){.op = {.kind = OP_LOOKUP, .lookup = {7, rows, e}},
+                           .forward = lookup,
+                           .in = {{.count = 7 * e}, {.count = rows, .no_gradient = true, .n_codes = 7}},
+                           .out = rows * e,
+                           .tolerance = 1e-5};
+        try(&t, "lookup");
+    }
+END_TEST
+
+/* ---- queries ---- */
+
+/* The turns of the trial are zeros in make_data: these are theirs. */
+static void fill_turns(struct data *d, size_t tokens, size_t head_width)
+{
+    for (size_t i = 0; i < tokens; i++)
+        for (size_t j = 0; j < head_width; j++) {
+            const double angle = (double)i / (1.0 + (double)(j % (head_width / 2)));
+            d->x[1][i * head_width + j] = (float)(j < head_width / 2 ? cos(angle) : sin(angle));
+            d->wide[1][i * head_width + j] = d->x[1][i * head_width + j];
+        }
+}
+
+static void rotate(const struct op *op, double *const *in, double *out)
+{
+    const struct op_rotate *s = &op->rotate;
+    const size_t w = s->head_width;
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t i = 0; i < s->width; i++) {
+            const double *x = in[0] + r * s->width, *turns = in[1] + r % s->tokens * w;
+            const size_t j = i % w;
+            out[r * s->width + i] = i >= s->heads * w ? x[i]
+                                    : j < w / 2       ? x[i] * turns[j] - x[i + w / 2] * turns[j + w / 2]
+                                                      : x[i] * turns[j - w / 2] + x[i - w / 2] * turns[j];
+        }
+}
+
+static void modulate(const struct op *op, double *const *in, double *out)
+{
+    const struct op_modulate *s = &op->modulate;
+    for (size_t i = 0; i < s->rows * s->width; i++) out[i] = in[0][i] * in[2][i % s->width] * (1 + tanh(in[1][i]));
+}
+
+START_TEST(queries_are_right)
+    {
+        const size_t tokens = 7, rows = 41 * tokens, head = 6;
+        struct trial t = {.op = {.kind = OP_ROTATE, .rotate = {rows, 29, tokens, 4, head}},
+                          .forward = rotate,
+                          .in = {{.count = rows * 29}, {.count = tokens * head, .no_gradient = true}},
+                          .out = rows * 29,
+                          .tolerance = 1e-6};
+        struct data d = make_data(&t);
+        fill_turns(&d, tokens, head);
+        check(&t, &d, "rotate");
+        free_data(&d);
+        t = (struct trial){.op = {.kind = OP_MODULATE, .modulate = {rows, 21}},
+                           .forward = modulate,
+                           .in = {{.count = rows * 21}, {.count = rows * 21}, {.count = 21}},
+                           .out = rows * 21,
+                           .tolerance = 1e-5};
+        try(&t, "modulate");
+    }
+END_TEST
+
+static void vote(const struct op *op, double *const *in, double *out)
+{
+    const struct op_vote *s = &op->vote;
+    const size_t e = s->heads * s->width;
+    double *p = zeros(s->n_keys, sizeof *p);
+    memset(out, 0, s->rows * s->n_classes * sizeof *out);
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t h = 0; h < s->heads; h++) {
+            double sum = 0;
+            for (size_t j = 0; j < s->n_keys; j++) {
+                p[j] = 0;
+                for (size_t i = h * s->width; i < (h + 1) * s->width; i++)
+                    p[j] += in[0][r * e + i] * in[1][j * e + i] / sqrt((double)s->width);
+                sum += p[j] = exp(p[j]);
+            }
+            for (size_t j = 0; j < s->n_keys; j++)
+                out[r * s->n_classes + (size_t)code_at(j, (int32_t)s->n_classes)] += p[j] / sum / (double)s->heads;
+        }
+    for (size_t i = 0; i < s->rows * s->n_classes; i++) out[i] = log(fmax(out[i], 1e-5) + 3e-5);
+    free(p);
+}
+
+/* The last class has no votes at all. More keys and rows than a block holds, too. */
+START_TEST(votes_are_right)
+    {
+        const size_t sizes[][5] = {{1, 1, 1, 1, 2}, {5, 19, 3, 8, 4}, {13, 40, 2, 5, 70}, {101, 300, 2, 16, 12}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const size_t rows = sizes[i][0], keys = sizes[i][1], heads = sizes[i][2], width = sizes[i][3],
+                         classes = sizes[i][4];
+            struct trial t = {.op = {.kind = OP_VOTE, .vote = {rows, keys, heads, width, classes}},
+                              .forward = vote,
+                              .in = {{.count = rows * heads * width},
+                                     {.count = keys * heads * width},
+                                     {.count = keys, .no_gradient = true, .n_codes = (int32_t)classes}},
+                              .out = rows * classes,
+                              .out2 = rows * heads * (2 + classes),
+                              .tolerance = 2e-5};
+            try(&t, "vote");
+        }
     }
 END_TEST
 
@@ -713,6 +893,7 @@ START_TEST(instruction_sets_are_named)
     }
 END_TEST
 
-UNIT_MAIN("tensor/ops", linear_is_right, attention_is_right, attention_over_many_blocks_is_right,
-          norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, cross_entropy_is_right,
+UNIT_MAIN("tensor/ops", linear_is_right, attention_is_right, attention_to_other_keys_is_right,
+          attention_over_many_blocks_is_right, norm_and_gelu_are_right, gelu_is_right_everywhere,
+          assemble_and_select_are_right, tokens_are_right, queries_are_right, votes_are_right, cross_entropy_is_right,
           bar_loss_is_right, bar_loss_is_tabpfns, rows_do_not_see_their_block, instruction_sets_are_named)
