@@ -34,7 +34,7 @@ static const char help[] =
     "  init     random weights\n"
     "\n"
     "      --json         JSON on stdout instead of text\n"
-    "      --arch NAME    architecture of init: tabpfn_v2, tabpfn_v2_5 or tabpfn_v2_6\n"
+    "      --arch NAME    architecture of init: tabpfn_v2, tabpfn_v2_5, tabpfn_v2_6 or tabpfn_v3\n"
     "      --config FILE  configuration as JSON, - for stdin [published size]\n"
     "      --seed N       seed of init (default 0)\n"
     "      --force        replace an existing OUT\n"

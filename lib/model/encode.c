@@ -5,16 +5,14 @@
 
 #include "model/model_internal.h"
 
-/* What stands in the indicator beside a number. */
-static float indicator(float x)
+float encode_indicator(float x)
 {
     if (isnan(x)) return -2.0f;
     if (isinf(x)) return x > 0 ? 2.0f : 4.0f;
     return 0.0f;
 }
 
-/* Mean of the finite ones of n numbers `stride` apart; 0 where there are none. */
-static float finite_mean(size_t n, const float *x, size_t stride)
+float encode_mean(size_t n, const float *x, size_t stride)
 {
     double sum = 0;
     size_t count = 0;
@@ -24,6 +22,13 @@ static float finite_mean(size_t n, const float *x, size_t stride)
         count++;
     }
     return count == 0 ? 0.0f : (float)(sum / (double)count);
+}
+
+struct encode_sizes encode_sizes_of(const struct model *m, const struct model_shape *s)
+{
+    const struct model_config *c = &m->config;
+    return (struct encode_sizes){s->n_context,     s->n_query, s->n_columns, c->group_features, c->groups_as_they_stand,
+                                 c->groups_overlap};
 }
 
 size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used)
@@ -39,11 +44,10 @@ size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used)
     return count;
 }
 
-/* Writes one standardised column: to[i * stride]. Returns whether it differs anywhere. */
-static bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride)
+bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride)
 {
     const size_t rows = s->n_context + s->n_query, n = s->n_columns;
-    const float filling = finite_mean(s->n_context, x, n);
+    const float filling = encode_mean(s->n_context, x, n);
     for (size_t i = 0; i < rows; i++) to[i * stride] = isfinite(x[i * n]) ? x[i * n] : filling;
     double sum = 0, squares = 0;
     for (size_t i = 0; i < s->n_context; i++) sum += to[i * stride];
@@ -73,7 +77,7 @@ static void encode_group(const struct encode_sizes *s, const float *x, const siz
         bool differs = false;
         if (j < n_columns) differs = encode_column(s, x + columns[j], to + j, stride);
         for (size_t i = 0; i < rows; i++) {
-            to[i * stride + size + j] = j < n_columns ? indicator(x[i * s->n_columns + columns[j]]) : 0.0f;
+            to[i * stride + size + j] = j < n_columns ? encode_indicator(x[i * s->n_columns + columns[j]]) : 0.0f;
             if (!differs) to[i * stride + j] = 0.0f;
         }
         varying += differs;
@@ -85,6 +89,7 @@ static void encode_group(const struct encode_sizes *s, const float *x, const siz
 
 size_t encode_groups(const struct encode_sizes *s, size_t n_used)
 {
+    if (s->overlap) return s->n_columns;
     return ((s->as_they_stand ? s->n_columns : n_used) + s->group_features - 1) / s->group_features;
 }
 
@@ -132,11 +137,11 @@ static void rank_targets(size_t n_context, size_t rows, float *target)
 void encode_targets(const struct encode_sizes *s, const float *y_context, enum encode_kind kind, float *target)
 {
     const size_t rows = s->n_context + s->n_query;
-    const float mean = finite_mean(s->n_context, y_context, 1), filling = kind == ENCODE_CODES ? ceilf(mean) : mean;
+    const float mean = encode_mean(s->n_context, y_context, 1), filling = kind == ENCODE_CODES ? ceilf(mean) : mean;
     for (size_t i = 0; i < rows; i++) {
         const float y = i < s->n_context ? y_context[i] : NAN;
         target[2 * i] = isfinite(y) ? y : filling;
-        target[2 * i + 1] = indicator(y);
+        target[2 * i + 1] = encode_indicator(y);
     }
     if (kind == ENCODE_RANKS) rank_targets(s->n_context, rows, target);
 }

@@ -13,7 +13,7 @@
 
 /* Every architecture there is. */
 static const struct model_architecture *const architectures[] = {&model_tabpfn_v2, &model_tabpfn_v2_5,
-                                                                 &model_tabpfn_v2_6};
+                                                                 &model_tabpfn_v2_6, &model_tabpfn_v3};
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures, NAME_SIZE = 256 };
 
 static int find_architecture(const struct model_architecture **out, const char *name, struct tabft_failure *f)
@@ -88,6 +88,8 @@ static float draw_value(struct random_mt *g, enum model_draw draw, double bound)
     switch (draw) {
     case MODEL_DRAW_ONE: return 1.0f;
     case MODEL_DRAW_NORMAL: return (float)draw_normal(g);
+    case MODEL_DRAW_SMALL:
+    case MODEL_DRAW_UNIT: return (float)(draw_normal(g) * bound);
     case MODEL_DRAW_FAN_IN:
     case MODEL_DRAW_XAVIER: return (float)((2.0 * random_mt_double(g) - 1.0) * bound);
     default: return 0.0f;
@@ -103,6 +105,7 @@ void model_draw_values(struct model *m, uint64_t seed)
         const struct model_parameter *p = &m->parameters[i];
         if (p->rank == 2) fan_in = (double)p->shape[1]; /* a bias follows its weight and has its bound */
         double bound = 1.0 / sqrt(fan_in);
+        if (m->draws[i] == MODEL_DRAW_SMALL) bound = 0.02;
         if (m->draws[i] == MODEL_DRAW_XAVIER) bound = sqrt(6.0 / (double)(p->shape[0] + p->shape[1]));
         for (size_t j = 0; j < p->count; j++) m->values[p->offset + j] = draw_value(&g, m->draws[i], bound);
     }
@@ -162,11 +165,7 @@ static int find_source(const struct model *m, const struct model_parameter *p, c
         TRY(check_shape(p, out->tensor, f));
     else if (m->architecture->older != NULL)
         TRY(m->architecture->older(m, p, c, out, f));
-    const struct ckpt_tensor *t = out->tensor;
-    if (t == NULL) FAIL(f, TABFT_INPUT, "tensor %s is missing; the config says that the network has it", p->name);
-    if (t->dtype != CKPT_F32 && t->dtype != CKPT_F64 && t->dtype != CKPT_F16 && t->dtype != CKPT_BF16)
-        FAIL(f, TABFT_INPUT, "tensor %.200s holds %s, not floating-point numbers", t->name, ckpt_dtype_name(t->dtype));
-    if (t->data == NULL) FAIL(f, TABFT_USE, "tensor %.200s: only the header was loaded", t->name);
+    TRY(model_check_numbers(p->name, out->tensor, f));
 fail:
     return error;
 }
@@ -205,7 +204,7 @@ static int copy_extras(struct model *m, const struct ckpt *c, const struct ckpt_
     TRY(memory_new(&m->extras, ckpt_count(c), sizeof *m->extras, "the weights", f));
     for (size_t i = 0; i < ckpt_count(c); i++) {
         const struct ckpt_tensor *t = ckpt_at(c, i);
-        if (is_among(from, m->n_parameters, t)) continue;
+        if (is_among(from, m->n_parameters, t) || model_constant(m, t->name) != NULL) continue;
         if (strncmp(t->name, "criterion.", 10) != 0)
             FAIL(f, TABFT_INPUT, "tensor %.200s is not one of a %s network", t->name, m->architecture->name);
         struct model_extra *e = &m->extras[m->n_extras++];
@@ -221,23 +220,25 @@ fail:
     return error;
 }
 
-/* A regressor's buckets, as the file has them. */
+/* A regressor's buckets: those of the file's criterion, or, from v3 on, the network's own. c NULL: there is no file. */
 static int copy_borders(struct model *m, const struct ckpt *c, struct tabft_failure *f)
 {
     int error = 0;
-    const struct ckpt_tensor *t = ckpt_find(c, "criterion.borders");
+    const struct ckpt_tensor *t = c == NULL ? NULL : ckpt_find(c, "criterion.borders");
+    const float *own = model_constant(m, "regression_borders");
+    const char *name = t != NULL ? "criterion.borders" : "regression_borders";
     const size_t n = m->config.buckets;
-    if (m->config.max_classes > 0 || t == NULL) return 0;
-    if (t->rank != 1 || t->count != n + 1 || n < 2)
-        FAIL(f, TABFT_INPUT, "tensor criterion.borders: its shape is not [%zu], the config's buckets and one", n + 1);
-    if (t->data == NULL) FAIL(f, TABFT_USE, "tensor criterion.borders: only the header was loaded");
+    if (m->config.max_classes > 0 || (t == NULL && own == NULL)) return 0;
+    if (n < 2 || (t != NULL && (t->rank != 1 || t->count != n + 1)))
+        FAIL(f, TABFT_INPUT, "tensor %s: its shape is not [%zu], the config's buckets and one", name, n + 1);
+    if (t != NULL && t->data == NULL) FAIL(f, TABFT_USE, "tensor %s: only the header was loaded", name);
     TRY(memory_new(&m->borders, n + 1, sizeof *m->borders, "the weights", f));
     for (size_t k = 0; k <= n; k++) {
-        m->borders[k] = (float)ckpt_value(t, k);
+        m->borders[k] = t != NULL ? (float)ckpt_value(t, k) : own[k];
         const bool ascends = k == 0 || (k == 1 || k == n ? m->borders[k] > m->borders[k - 1]
                                                          : m->borders[k] >= m->borders[k - 1]);
         if (!isfinite(m->borders[k]) || !ascends)
-            FAIL(f, TABFT_INPUT, "tensor criterion.borders: border %zu, %g, is not a number above the one before it", k,
+            FAIL(f, TABFT_INPUT, "tensor %s: border %zu, %g, is not a number above the one before it", name, k,
                  (double)m->borders[k]);
     }
 fail:
@@ -265,6 +266,7 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
     TRY(build(m, json_string_value(*name), *sizes, whole, f));
     TRY(memory_new(&from, m->n_parameters, sizeof *from, "the weights", f));
     TRY(copy_weights(m, c, from, f));
+    TRY(model_copy_constants(m, c, f));
     TRY(copy_extras(m, c, from, f));
     TRY(copy_borders(m, c, f));
     TRY(remember_inference_config(m, c, f));
@@ -306,6 +308,7 @@ int model_init(struct model **out, const char *architecture, const char *config_
         if (!json_is_object(config)) FAIL(f, TABFT_INPUT, "the config is not a JSON object");
     }
     TRY(build(m, architecture, config, &whole, f));
+    TRY(copy_borders(m, NULL, f));
     model_draw_values(m, seed);
     text = json_dumps(whole, JSON_SORT_KEYS);
     if (text == NULL) FAIL(f, TABFT_SYSTEM, "no memory for a config");
@@ -327,7 +330,7 @@ int model_write(const struct model *m, const float *values, const char *path, bo
     int error = 0;
     struct ckpt_tensor *tensors = NULL;
     const char *(*metadata)[2] = NULL;
-    const size_t n = m->n_parameters + m->n_extras;
+    const size_t n = m->n_parameters + m->n_constants + m->n_extras;
     TRY(memory_new(&tensors, n, sizeof *tensors, "the checkpoint", f));
     TRY(memory_new(&metadata, m->n_metadata, sizeof *metadata, "the checkpoint", f));
     for (size_t i = 0; i < m->n_parameters; i++) {
@@ -339,7 +342,12 @@ int model_write(const struct model *m, const float *values, const char *path, bo
                                           .count = p->count,
                                           .data = values + p->offset};
     }
-    for (size_t i = 0; i < m->n_extras; i++) tensors[m->n_parameters + i] = m->extras[i].tensor;
+    for (size_t i = 0; i < m->n_constants; i++) {
+        const struct model_constant *c = &m->constants[i];
+        tensors[m->n_parameters + i] = (struct ckpt_tensor){
+            .name = c->name, .dtype = CKPT_F32, .rank = 1, .shape = {c->count}, .count = c->count, .data = c->values};
+    }
+    for (size_t i = 0; i < m->n_extras; i++) tensors[m->n_parameters + m->n_constants + i] = m->extras[i].tensor;
     for (size_t i = 0; i < m->n_metadata; i++) {
         metadata[i][0] = m->metadata[i].key;
         metadata[i][1] = m->metadata[i].value;
@@ -363,6 +371,7 @@ void model_close(struct model *m)
         free(m->extras[i].name);
         free(m->extras[i].data);
     }
+    model_free_constants(m);
     free(m->parameters);
     free(m->draws);
     free(m->values);

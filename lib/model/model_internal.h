@@ -16,10 +16,27 @@ enum model_draw {
     MODEL_DRAW_ONE,
     MODEL_DRAW_NORMAL, /* standard normal */
     MODEL_DRAW_FAN_IN, /* uniform within 1 / sqrt(fan in) */
-    MODEL_DRAW_XAVIER  /* uniform within sqrt(6 / (fan in + fan out)) */
+    MODEL_DRAW_XAVIER, /* uniform within sqrt(6 / (fan in + fan out)) */
+    MODEL_DRAW_SMALL,  /* normal, deviation 0.02 */
+    MODEL_DRAW_UNIT    /* normal, rows of length 1 in the mean */
 };
 
-/* The sizes of a network of the v2 family: what its config says. */
+/* The stages of a v3 network before the one whose sizes stand in struct model_config. */
+struct model_stages {
+    size_t column_blocks, column_heads, inducing; /* rows of a column meet in `inducing` points */
+    size_t row_blocks, row_heads, row_tokens;     /* columns of a row meet, and end up in row_tokens tokens */
+    size_t context_kv_heads, query_kv_heads;      /* of the last stage */
+    size_t scaling_hidden;                        /* hidden layers of the networks that scale queries */
+    size_t decoder_heads, decoder_width;          /* of a classifier's */
+    double rope_base;
+    bool rotates;        /* the columns of a row know their places */
+    bool decoder_scales; /* the decoder's queries, too */
+    bool has_indicators; /* of what is missing or infinite */
+    size_t borders;      /* numbers of the buffer regression_borders */
+};
+
+/* The sizes of a network: what its config says. v3: `width` is that of a cell; layers and heads are the last stage's.
+ */
 struct model_config {
     size_t width, layers, heads, group_features, thinking_rows;
     size_t encoder_hidden;       /* width of the feature encoder's hidden layer; 0: it is linear */
@@ -31,13 +48,17 @@ struct model_config {
     bool classes_as_ranks;       /* the network sees a class's rank among those of the context, not its code */
     bool column_table;           /* column embeddings from the table where it has them */
     uint32_t column_seed;        /* of those drawn */
+    bool groups_overlap;         /* there are as many groups as columns: each begins another */
+    struct model_stages stages;  /* v3 */
 };
 
 /* What a call of a network records on: the numbers of its tape's inputs and results. */
 struct model_tape {
-    int feature;             /* [rows * groups][2 * group_features]: the values, then their indicators */
-    int target;              /* [rows][2] */
-    int column;              /* [groups][width / 4] */
+    int feature;             /* [rows * groups][2 * group_features]: values, then indicators (if it has any) */
+    int target;              /* [rows][2]; v3: the context's, [n_context][1], int32 of classes */
+    int column;              /* [groups][width / 4]; v2 family */
+    int log_keys;            /* [1][1]: the logarithm of n_context; v3 */
+    int turns;               /* [groups + row_tokens][width / row_heads], see struct op_rotate; v3, or TAPE_NONE */
     int labels;              /* int32, a regressor's float [n_query] */
     int permutation;         /* int32 [n_classes]; a classifier's */
     int borders, impossible; /* [buckets + 1], [buckets]; a regressor's */
@@ -65,12 +86,15 @@ struct model_architecture {
     /* Declares every parameter in order. After an error of configure, *whole is still the caller's. */
     int (*declare)(struct model *m, struct tabft_failure *f);
     void (*record)(const struct model *m, const struct model_call_shape *shape, struct tape *t, struct model_tape *io);
+    /* Fills the inputs that record made, but for those of the loss. `used`: as of encode_columns. */
+    void (*fill)(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
+                 const struct model_input *input, const bool *used);
     /* Finds a parameter that the file does not have by its name under the name and in the layout of older files, or
      * not. Errors: TABFT_INPUT for a wrong shape. NULL: there are no older files. */
     int (*older)(const struct model *m, const struct model_parameter *p, const struct ckpt *c, struct model_source *out,
                  struct tabft_failure *f);
 };
-extern const struct model_architecture model_tabpfn_v2, model_tabpfn_v2_5, model_tabpfn_v2_6;
+extern const struct model_architecture model_tabpfn_v2, model_tabpfn_v2_5, model_tabpfn_v2_6, model_tabpfn_v3;
 
 struct model_metadata {
     char *key, *value;
@@ -80,6 +104,14 @@ struct model_extra {
     struct ckpt_tensor tensor;
     char *name;
     void *data;
+};
+
+/* A vector of numbers that belongs to a network but is not trained (PyTorch: a buffer, or a parameter without
+ * gradient). */
+struct model_constant {
+    char *name;
+    float *values;
+    size_t count;
 };
 
 struct model {
@@ -94,12 +126,24 @@ struct model {
     char *inference_config;
     struct model_extra *extras;
     size_t n_extras;
+    struct model_constant *constants;
+    size_t n_constants;
     float *borders; /* [buckets + 1] of a regressor's criterion, NULL without */
 };
 
 /* Appends a parameter of one or two dimensions (columns 0: one); the name is formatted as by printf. */
 int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t columns, struct tabft_failure *f,
                   const char *name, ...) TABFT_MUST_CHECK TABFT_PRINTF(6, 7);
+/* Appends a constant, whose numbers the caller fills with what a fresh network has; a file's take their place. */
+int model_declare_constant(struct model *m, const char *name, size_t count, float **values,
+                           struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The numbers of a constant; NULL where none of that name was declared. */
+const float *model_constant(const struct model *m, const char *name);
+/* Takes all constants from a file. Errors: TABFT_INPUT naming the tensor. */
+int model_copy_constants(struct model *m, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
+void model_free_constants(struct model *m);
+/* A tensor that is there (not NULL) and holds floating-point numbers: else TABFT_INPUT. */
+int model_check_numbers(const char *name, const struct ckpt_tensor *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Records the loss of io->logits that the shape asks for, or none, with its inputs. */
 void model_record_loss(const struct model *m, const struct model_call_shape *shape, struct tape *t,
                        struct model_tape *io);
@@ -129,7 +173,16 @@ void loss_fill(const struct model *m, const struct tape_plan *p, void *memory, c
 struct encode_sizes {
     size_t n_context, n_query, n_columns, group_features;
     bool as_they_stand; /* groups are made of all columns; else of the used ones */
+    bool overlap;       /* as many groups as columns; encode_features is not for these */
 };
+struct encode_sizes encode_sizes_of(const struct model *m, const struct model_shape *shape);
+/* What stands beside a number to say that it is missing or infinite, 0 otherwise. */
+float encode_indicator(float x);
+/* Mean of the finite ones of n numbers `stride` apart; 0 where there are none. */
+float encode_mean(size_t n, const float *x, size_t stride);
+/* One column standardised by its context rows: to[i * stride] for row i, missing and infinite ones filled. Returns
+ * whether it differs anywhere. */
+bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride);
 /* Marks the columns that differ anywhere over context and query; returns how many. */
 size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used);
 /* How many groups there are when `n_used` columns are used. */

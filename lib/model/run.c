@@ -20,12 +20,6 @@ struct model_run {
     bool *used; /* [largest.n_columns] */
 };
 
-static struct encode_sizes sizes_of(const struct model *m, const struct model_shape *s)
-{
-    return (struct encode_sizes){s->n_context, s->n_query, s->n_columns, m->config.group_features,
-                                 m->config.groups_as_they_stand};
-}
-
 /* Records a call. */
 static int record(const struct model *m, const struct model_call_shape *shape, struct tape **t, struct model_tape *io,
                   struct tabft_failure *f)
@@ -45,8 +39,10 @@ static int check_shape(const struct model *m, const struct model_shape *s, struc
     if (s->n_context > most || s->n_query > most || s->n_columns > most)
         return tabft_fail(f, TABFT_SYSTEM, "%zu + %zu rows of %zu columns do not fit this machine; use fewer rows",
                           s->n_context, s->n_query, s->n_columns);
+    if (m->config.groups_overlap && s->n_columns < 1)
+        return tabft_fail(f, TABFT_INPUT, "no columns: the network needs at least one");
     size_t rows = s->n_context + s->n_query + m->config.thinking_rows, cells;
-    if (!size_mul(rows, s->n_columns + m->config.group_features + 1, &cells) ||
+    if (!size_mul(rows, s->n_columns + m->config.group_features + m->config.stages.row_tokens + 1, &cells) ||
         cells > SIZE_MAX / 64 / (m->config.width + 64))
         return tabft_fail(f, TABFT_SYSTEM, "%zu rows of %zu columns do not fit this machine; use fewer rows", rows,
                           s->n_columns);
@@ -61,7 +57,7 @@ static int make_plan(const struct model *m, struct model_shape largest, const st
     int error = 0;
     struct tape *t = NULL;
     struct model_tape io;
-    const struct encode_sizes s = sizes_of(m, &largest);
+    const struct encode_sizes s = encode_sizes_of(m, &largest);
     const struct op_bar_loss bars = {.scale = 1.0, .temperature = 1.0, .ce = 1.0};
     const bool classifies = model_task(m) == MODEL_CLASSIFICATION;
     const struct model_call_shape shape = {.n_context = largest.n_context,
@@ -175,27 +171,9 @@ static int check_input(const struct model_run *run, const struct model_input *in
     return 0;
 }
 
-/* Fills the tape's inputs. The columns' embeddings depend on how many groups there are. */
-static void fill(const struct model_run *run, const struct tape_plan *p, const struct model_tape *io,
-                 const struct model_input *input, size_t n_groups)
-{
-    const struct model_config *c = &run->m->config;
-    const struct encode_sizes s = sizes_of(run->m, &input->shape);
-    const enum encode_kind kind = model_task(run->m) != MODEL_CLASSIFICATION ? ENCODE_NUMBERS
-                                  : c->classes_as_ranks                      ? ENCODE_RANKS
-                                                                             : ENCODE_CODES;
-    float *column = tape_plan_input(p, run->memory, io->column);
-    encode_features(&s, input->x, run->used, tape_plan_input(p, run->memory, io->feature));
-    encode_targets(&s, input->y_context, kind, tape_plan_input(p, run->memory, io->target));
-    if (c->column_table)
-        column_embeddings(n_groups, c->width / 4, column);
-    else
-        column_randn(c->column_seed, n_groups * (c->width / 4), column);
-}
-
 static struct model_call_shape call_shape(struct model_run *run, const struct model_input *input)
 {
-    const struct encode_sizes s = sizes_of(run->m, &input->shape);
+    const struct encode_sizes s = encode_sizes_of(run->m, &input->shape);
     return (struct model_call_shape){.n_context = s.n_context,
                                      .n_query = s.n_query,
                                      .n_groups = encode_groups(&s, encode_columns(&s, input->x, run->used)),
@@ -211,7 +189,7 @@ int model_forward(struct model_run *run, const float *values, const struct model
     TRY(check_input(run, input, f));
     const struct model_call_shape shape = call_shape(run, input);
     TRY(record(run->m, &shape, &t, &io, f));
-    fill(run, run->forward, &io, input, shape.n_groups);
+    run->m->architecture->fill(run->m, run->forward, run->memory, &io, input, run->used);
     TRY(tape_run(run->forward, t, &run->backend, run->memory, values, NULL, run->m->n_values, f));
     memcpy(logits, tape_plan_last(run->forward, run->memory), shape.n_query * model_outputs(run->m) * sizeof *logits);
 fail:
@@ -239,7 +217,7 @@ static int gradient_of(struct model_run *run, const float *values, const struct 
     struct model_call_shape shape = call_shape(run, input);
     loss_shape(target, &bars, &shape);
     TRY(record(run->m, &shape, &t, &io, f));
-    fill(run, run->backward, &io, input, shape.n_groups);
+    run->m->architecture->fill(run->m, run->backward, run->memory, &io, input, run->used);
     loss_fill(run->m, run->backward, run->memory, &io, input, target);
     TRY(tape_run(run->backward, t, &run->backend, run->memory, values, gradient, run->m->n_values, f));
     memcpy(loss, tape_plan_last(run->backward, run->memory), sizeof *loss);

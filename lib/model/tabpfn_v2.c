@@ -21,5 +21,5 @@ fail:
     return error;
 }
 
-const struct model_architecture model_tabpfn_v2 = {"tabpfn_v2", configure, v2_family_declare, v2_family_record,
-                                                   v2_family_base_source};
+const struct model_architecture model_tabpfn_v2 = {"tabpfn_v2",      configure,      v2_family_declare,
+                                                   v2_family_record, v2_family_fill, v2_family_base_source};

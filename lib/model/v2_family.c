@@ -307,3 +307,22 @@ void v2_family_record(const struct model *m, const struct model_call_shape *s, s
                              named(m, t, "output_projection.2.bias"), TAPE_NONE);
     model_record_loss(m, s, t, io);
 }
+
+/* The columns' embeddings depend on how many groups there are. */
+void v2_family_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
+                    const struct model_input *input, const bool *used)
+{
+    const struct model_config *c = &m->config;
+    const struct encode_sizes s = encode_sizes_of(m, &input->shape);
+    const enum encode_kind kind = model_task(m) != MODEL_CLASSIFICATION ? ENCODE_NUMBERS
+                                  : c->classes_as_ranks                 ? ENCODE_RANKS
+                                                                        : ENCODE_CODES;
+    float *column = tape_plan_input(p, memory, io->column);
+    size_t n_used = 0;
+    for (size_t i = 0; i < s.n_columns; i++) n_used += used[i];
+    const size_t n_groups = encode_groups(&s, n_used);
+    encode_features(&s, input->x, used, tape_plan_input(p, memory, io->feature));
+    encode_targets(&s, input->y_context, kind, tape_plan_input(p, memory, io->target));
+    if (c->column_table) column_embeddings(n_groups, c->width / 4, column);
+    else column_randn(c->column_seed, n_groups * (c->width / 4), column);
+}

@@ -19,7 +19,7 @@ knows() {
     grep -q -- "ok, [0-9]* tensors, $2," "$work/verified" || bad "$1: verify says $(cat "$work/verified")"
     tabft-model diff "$file" "$file" >"$work/diff" || bad "$1: differs from itself: $(cat "$work/diff")"
 }
-for name in v2 v2_5 v2_5_mlp v2_6; do
+for name in v2 v2_5 v2_5_mlp v2_6 v3; do
     knows "${name}_cls" "tabpfn_${name%_mlp}" '"classes": 10'
     knows "${name}_reg" "tabpfn_${name%_mlp}" '"buckets": 50'
 done
@@ -35,4 +35,9 @@ for name in tabpfn_v2 tabpfn_v2_5 tabpfn_v2_6; do
     tabft-model init --arch "$name" "$work/$name.safetensors"
     tabft-model verify "$work/$name.safetensors" | grep -q " $name," || bad "init --arch $name: verify does not know it"
 done
+# v3's published size takes 200 MB: a small one here.
+echo '{"nlayers": 2, "embed_dim": 32}' |
+    tabft-model init --arch tabpfn_v3 --config - "$work/tabpfn_v3.safetensors"
+tabft-model verify "$work/tabpfn_v3.safetensors" | grep -q " tabpfn_v3," ||
+    bad "init --arch tabpfn_v3: verify does not know it"
 exit "$failed"

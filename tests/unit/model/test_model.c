@@ -33,6 +33,12 @@ static struct model *draw_model(const char *config, uint64_t seed)
     return draw_architecture("tabpfn_v2_6", config, seed);
 }
 
+static const char small_v3[] =
+    "{\"embed_dim\": 32, \"dist_embed_num_blocks\": 2, \"dist_embed_num_heads\": 4,"
+    " \"dist_embed_num_inducing_points\": 8, \"feat_agg_num_blocks\": 2, \"feat_agg_num_heads\": 4,"
+    " \"feat_agg_num_cls_tokens\": 2, \"nlayers\": 2, \"icl_num_heads\": 4, \"icl_num_kv_heads_test\": 2,"
+    " \"decoder_head_dim\": 8, \"decoder_num_heads\": 3, \"softmax_scaling_mlp_hidden_dim\": 16}";
+
 /* ---- opening and writing ---- */
 
 START_TEST(published_size_is_the_default)
@@ -46,6 +52,25 @@ START_TEST(published_size_is_the_default)
         model_close(m);
         model_close(again);
         model_close(other);
+    }
+END_TEST
+
+/* TabPFN counts 53,023,736 parameters: eight frequencies that are not trained are among them. */
+START_TEST(published_size_of_v3_is_the_default)
+    {
+        struct model *m = draw_architecture("tabpfn_v3", NULL, 1);
+        ck_assert_uint_eq(model_parameters(m), 53023728);
+        ck_assert_uint_eq(model_outputs(m), 10);
+        ck_assert_int_eq(model_task(m), MODEL_CLASSIFICATION);
+        model_close(m);
+        m = draw_architecture("tabpfn_v3", "{\"max_num_classes\": 0, \"num_buckets\": 5000, \"nlayers\": 0}", 1);
+        ck_assert_int_eq(model_task(m), MODEL_REGRESSION);
+        ck_assert_float_eq(model_borders(m)[0], -128);
+        ck_assert_float_eq(model_borders(m)[5], -16.9f);
+        ck_assert_float_eq(model_borders(m)[2500], 0);
+        ck_assert_float_eq_tol(model_borders(m)[4600], 6.48f + (8.47f - 6.48f) / 3, 1e-6f);
+        ck_assert_float_eq(model_borders(m)[5000], 128);
+        model_close(m);
     }
 END_TEST
 
@@ -97,6 +122,8 @@ START_TEST(written_models_come_back)
         check_round_trip(unit_data("reference/v2_6_reg.model.safetensors"));
         check_round_trip(unit_data("reference/v2_reg.model.safetensors"));
         check_round_trip(unit_data("reference/v2_5_mlp_reg.model.safetensors"));
+        check_round_trip(unit_data("reference/v3_cls.model.safetensors"));
+        check_round_trip(unit_data("reference/v3_reg.model.safetensors"));
     }
 END_TEST
 
@@ -248,6 +275,32 @@ START_TEST(wrong_files_are_refused)
     }
 END_TEST
 
+START_TEST(wrong_files_of_v3_are_refused)
+    {
+        const char *const good = "reference/v3_cls.model.safetensors", *const freqs = "column_aggregator.rope.freqs";
+        check_refusal_of(good, freqs, DROP, NULL, "rope.freqs is missing");
+        check_refusal_of(good, freqs, RETYPE, NULL, "not floating-point");
+        check_refusal_of(good, "regression_borders", DROP, NULL, "regression_borders is missing");
+        check_refusal_of(good, "output_norm.weight", RENAME, "nonsense", "output_norm.weight is missing");
+        const struct {
+            const char *config, *message;
+        } wrong[] = {{"{\"feat_agg_num_heads\": 5}", "column aggregator's width 128 is no multiple of its 5 heads"},
+                     {"{\"dist_embed_num_heads\": 3}", "distribution embedder's width 128"},
+                     {"{\"icl_num_heads\": 7}", "ICL transformer's width 512"},
+                     {"{\"feat_agg_num_heads\": 128}", "odd width 1"},
+                     {"{\"feat_agg_num_blocks\": 0}", "feat_agg_num_blocks is 0"},
+                     {"{\"icl_num_kv_heads\": 3}", "no multiple of icl_num_kv_heads 3"},
+                     {"{\"icl_num_kv_heads\": 2, \"icl_num_kv_heads_test\": 4}", "icl_num_kv_heads_test is 4"},
+                     {"{\"layernorm_elementwise_affine\": false}", "norms with weights only"},
+                     {"{\"use_rope\": 1}", "use_rope is neither true nor false"},
+                     {"{\"feat_agg_rope_base\": \"x\"}", "feat_agg_rope_base"},
+                     {"{\"max_num_classes\": 1}", "below 2"},
+                     {"{\"num_buckets\": 1000000}", "num_buckets is 1000000"}};
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+            check_refusal_of(good, NULL, CONFIG, wrong[i].config, wrong[i].message);
+    }
+END_TEST
+
 /* ---- runs ---- */
 
 struct call {
@@ -328,6 +381,7 @@ START_TEST(plans_do_not_show)
         check_plans("tabpfn_v2_6", small);
         check_plans("tabpfn_v2_5", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2, \"encoder_type\": \"mlp\"}");
         check_plans("tabpfn_v2", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2}");
+        check_plans("tabpfn_v3", small_v3);
     }
 END_TEST
 
@@ -366,17 +420,25 @@ static struct model_plan plan_of(const struct model *m, size_t n_context, size_t
 
 /* Twice the rows, at most twice the bytes and a little: nothing of rows x rows is ever stored, forward or backward.
  * At 100,000 rows such a matrix of one head would alone have 40 GB. */
+static void check_growth(const struct model *m, size_t n_columns)
+{
+    for (int backward = 0; backward <= 1; backward++)
+        for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
+            const enum model_recompute r = (enum model_recompute)recompute;
+            const struct model_plan one = plan_of(m, 40000, 10000, n_columns, r, backward);
+            const struct model_plan two = plan_of(m, 80000, 20000, n_columns, r, backward);
+            ck_assert_uint_le(two.total, 2 * one.total + (1 << 20));
+            ck_assert_uint_lt(two.total, (size_t)100000 * 100000);
+        }
+}
+
 START_TEST(memory_grows_with_rows)
     {
-        struct model *m = draw_model(small, 3);
-        for (int backward = 0; backward <= 1; backward++)
-            for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
-                const struct model_plan one = plan_of(m, 40000, 10000, 6, (enum model_recompute)recompute, backward);
-                const struct model_plan two = plan_of(m, 80000, 20000, 6, (enum model_recompute)recompute, backward);
-                ck_assert_uint_le(two.total, 2 * one.total + (1 << 20));
-                ck_assert_uint_lt(two.total, (size_t)100000 * 100000);
-            }
+        struct model *m = draw_model(small, 3), *v3 = draw_architecture("tabpfn_v3", small_v3, 3);
+        check_growth(m, 6);
+        check_growth(v3, 2); /* a token a column */
         model_close(m);
+        model_close(v3);
     }
 END_TEST
 
@@ -432,6 +494,10 @@ START_TEST(wrong_calls_are_refused)
         free_call(&c);
         free_call(&larger);
         free(gradient);
+        model_close(m);
+        m = draw_architecture("tabpfn_v3", small_v3, 3);
+        MUST_FAIL(model_run_open(&run, m, (struct model_shape){20, 4, 0}, MODEL_RECOMPUTE_NONE, true, NULL, &f),
+                  TABFT_INPUT, "no columns");
         model_close(m);
     }
 END_TEST
@@ -489,7 +555,7 @@ START_TEST(wrong_losses_are_refused)
     }
 END_TEST
 
-UNIT_MAIN("model/model", published_size_is_the_default, written_models_come_back, published_layouts_are_read,
-          wrong_files_are_refused, wrong_borders_and_layouts_are_refused, wrong_losses_are_refused,
-          plans_do_not_show, constant_columns_do_not_count, memory_grows_with_rows, published_size_fits,
-          wrong_calls_are_refused)
+UNIT_MAIN("model/model", published_size_is_the_default, published_size_of_v3_is_the_default,
+          written_models_come_back, published_layouts_are_read, wrong_files_are_refused, wrong_files_of_v3_are_refused,
+          wrong_borders_and_layouts_are_refused, wrong_losses_are_refused, plans_do_not_show,
+          constant_columns_do_not_count, memory_grows_with_rows, published_size_fits, wrong_calls_are_refused)
