@@ -91,6 +91,9 @@ size_t cpu_split_parts_max(size_t rows); /* monotone bound of parts */
 /* target[j] += sum over parts of partial[part][j], in the order of parts. */
 void cpu_split_sum(struct cpu *cpu, size_t parts, size_t count, const float *partial, float *target);
 
+/* The scratch of an operation that needs none: 0 bytes. */
+size_t cpu_no_scratch(const void *state, const struct op *op);
+
 /* The operations; each file fills its entry. */
 extern const struct tensor_kernels cpu_linear, cpu_attention, cpu_rms_norm, cpu_layer_norm, cpu_gelu, cpu_assemble,
     cpu_select, cpu_prepend, cpu_add_rows, cpu_lookup, cpu_rotate, cpu_modulate, cpu_vote, cpu_cross_entropy,

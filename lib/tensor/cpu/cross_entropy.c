@@ -5,13 +5,6 @@
 
 #include "tensor/cpu/cpu_internal.h"
 
-static size_t none(const void *state, const struct op *op)
-{
-    (void)state;
-    (void)op;
-    return 0;
-}
-
 /* log of the sum of exp over the permuted classes of one row, and the largest logit. */
 static double log_sum(const float *z, const int32_t *permutation, size_t n_classes)
 {
@@ -53,4 +46,5 @@ static void cross_entropy_backward(void *state, const struct op_call *call)
     }
 }
 
-const struct tensor_kernels cpu_cross_entropy = {none, none, cross_entropy_forward, cross_entropy_backward};
+const struct tensor_kernels cpu_cross_entropy = {cpu_no_scratch, cpu_no_scratch, cross_entropy_forward,
+                                                cross_entropy_backward};

@@ -29,11 +29,4 @@ static void norm_run(void *state, const struct op_call *call)
     threads_run(n.cpu->pool, (call->op->layer_norm.rows + BLOCK_ROWS - 1) / BLOCK_ROWS, norm_block, &n);
 }
 
-static size_t none(const void *state, const struct op *op)
-{
-    (void)state;
-    (void)op;
-    return 0;
-}
-
-const struct tensor_kernels cpu_layer_norm = {none, none, norm_run, norm_run};
+const struct tensor_kernels cpu_layer_norm = {cpu_no_scratch, cpu_no_scratch, norm_run, norm_run};

@@ -52,13 +52,6 @@ static void norm_backward(void *state, const struct op_call *call)
     if (call->d_in[1] != NULL) cpu_split_sum(n.cpu, n.split.parts, n.sizes.width, call->scratch, call->d_in[1]);
 }
 
-static size_t none(const void *state, const struct op *op)
-{
-    (void)state;
-    (void)op;
-    return 0;
-}
-
 static size_t norm_backward_scratch(const void *state, const struct op *op)
 {
     (void)state;
@@ -85,5 +78,5 @@ static void gelu_run(void *state, const struct op_call *call)
     threads_run(n.cpu->pool, (count + GELU_COUNT - 1) / GELU_COUNT, gelu_block, &n);
 }
 
-const struct tensor_kernels cpu_rms_norm = {none, norm_backward_scratch, norm_forward, norm_backward};
-const struct tensor_kernels cpu_gelu = {none, none, gelu_run, gelu_run};
+const struct tensor_kernels cpu_rms_norm = {cpu_no_scratch, norm_backward_scratch, norm_forward, norm_backward};
+const struct tensor_kernels cpu_gelu = {cpu_no_scratch, cpu_no_scratch, gelu_run, gelu_run};

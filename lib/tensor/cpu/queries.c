@@ -14,13 +14,6 @@ struct queries {
     struct cpu_split split;
 };
 
-static size_t none(const void *state, const struct op *op)
-{
-    (void)state;
-    (void)op;
-    return 0;
-}
-
 static size_t blocks(size_t rows) { return (rows + BLOCK_ROWS - 1) / BLOCK_ROWS; }
 
 /* ---- rotate ---- */
@@ -115,5 +108,5 @@ static size_t modulate_scratch(const void *state, const struct op *op)
     return cpu_split_parts_max(op->modulate.rows) * op->modulate.width * sizeof(float);
 }
 
-const struct tensor_kernels cpu_rotate = {none, none, rotate_run, rotate_run};
-const struct tensor_kernels cpu_modulate = {none, modulate_scratch, modulate_forward, modulate_backward};
+const struct tensor_kernels cpu_rotate = {cpu_no_scratch, cpu_no_scratch, rotate_run, rotate_run};
+const struct tensor_kernels cpu_modulate = {cpu_no_scratch, modulate_scratch, modulate_forward, modulate_backward};

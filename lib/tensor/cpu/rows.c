@@ -9,13 +9,6 @@ struct rows {
     const struct op_call *call;
 };
 
-static size_t none(const void *state, const struct op *op)
-{
-    (void)state;
-    (void)op;
-    return 0;
-}
-
 /* ---- assemble: one block is one row of the table ---- */
 
 static void assemble_row(void *context, size_t row, int thread)
@@ -115,5 +108,6 @@ static void select_backward(void *state, const struct op_call *call)
                 call->d_in[0] + (s->first + i * s->step) * s->width);
 }
 
-const struct tensor_kernels cpu_assemble = {none, assemble_backward_scratch, assemble_forward, assemble_backward};
-const struct tensor_kernels cpu_select = {none, none, select_forward, select_backward};
+const struct tensor_kernels cpu_assemble = {cpu_no_scratch, assemble_backward_scratch, assemble_forward,
+                                           assemble_backward};
+const struct tensor_kernels cpu_select = {cpu_no_scratch, cpu_no_scratch, select_forward, select_backward};

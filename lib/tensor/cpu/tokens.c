@@ -10,13 +10,6 @@ struct tokens {
     const struct op_call *call;
 };
 
-static size_t none(const void *state, const struct op *op)
-{
-    (void)state;
-    (void)op;
-    return 0;
-}
-
 /* ---- prepend: one block is one row ---- */
 
 static void prepend_row(void *context, size_t row, int thread)
@@ -168,6 +161,6 @@ static size_t lookup_scratch(const void *state, const struct op *op)
     return ((const struct cpu *)state)->n_threads * op->lookup.width * sizeof(float);
 }
 
-const struct tensor_kernels cpu_prepend = {none, prepend_scratch, prepend_forward, prepend_backward};
-const struct tensor_kernels cpu_add_rows = {none, none, add_rows_forward, add_rows_backward};
-const struct tensor_kernels cpu_lookup = {none, lookup_scratch, lookup_forward, lookup_backward};
+const struct tensor_kernels cpu_prepend = {cpu_no_scratch, prepend_scratch, prepend_forward, prepend_backward};
+const struct tensor_kernels cpu_add_rows = {cpu_no_scratch, cpu_no_scratch, add_rows_forward, add_rows_backward};
+const struct tensor_kernels cpu_lookup = {cpu_no_scratch, lookup_scratch, lookup_forward, lookup_backward};
