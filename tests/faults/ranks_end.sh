@@ -69,7 +69,7 @@ ends 10 'table.tbf: is broken' 3 srun --mpi=pmix -N4 -n4 --overcommit "$program"
 ends 10 '' any srun --mpi=pmix -N4 -n4 --overcommit --kill-on-bad-exit=1 "$program" die kill collective 2 60
 
 # Without it such a rank is missed when the others have waited.
-ends 15 'waited 2 s for the other ranks: joining' 5 srun --mpi=pmix -N4 -n4 --overcommit "$program" die kill start 2 2
+ends 15 'waited 4 s for the other ranks: joining' 5 srun --mpi=pmix -N4 -n4 --overcommit "$program" die kill start 2 4
 
 # The program's own last words: one rank says what happened.
 RANK_WORDS=cleaned

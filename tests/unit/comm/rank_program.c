@@ -233,7 +233,11 @@ static int run_die(char **arguments)
     /* Before joining, a rank is known by the launcher's variables alone. */
     const char *rank = getenv("PMIX_RANK");
     const int early = rank != NULL && atoi(rank) == victim;
-    if (strcmp(where, "start") == 0 && early) die(NULL, how);
+    if (strcmp(where, "start") == 0 && early) {
+        /* srun ends a step by itself that loses a task before all of them are launched. */
+        sleep(1);
+        die(NULL, how);
+    }
     if (strcmp(where, "init") == 0 && early) {
         /* Where the plugin cannot be found, opening stops half way. */
         const struct comm_options options = options_of(0, atoi(arguments[3]));
