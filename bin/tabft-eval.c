@@ -146,8 +146,8 @@ static int run_predict(int argc, char **argv, struct tabft_failure *f)
     TRY(predict_options(argc, argv, &o, f));
     TRY(open_pool(o.threads, &pool, f));
     TRY(ckpt_open(&weights, o.model, f));
-    TRY(model_open(&model, weights, f));
     TRY(table_open(&train, o.train, pool, f));
+    TRY(model_open(&model, weights, (enum model_task)train->task, f));
     TRY(table_open(&test, o.test, pool, f));
     TRY(provenance(&o, weights, train, test, &made_by, f));
     const struct eval_options options = {

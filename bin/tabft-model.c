@@ -121,7 +121,7 @@ static int run_verify(int argc, char **argv, struct tabft_failure *f)
     TRY(check_finite(c, f));
     /* A file that names no architecture is somebody else's; TabPFN's own v2 files have a config all the same. */
     if (ckpt_metadata(c, "architecture_name") != NULL || ckpt_metadata(c, "config") != NULL)
-        TRY(model_open(&model, c, f));
+        TRY(model_open(&model, c, MODEL_ANY_TASK, f));
     ckpt_digest(c, digest);
     if (json) {
         json_t *root = json_object();

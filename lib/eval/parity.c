@@ -163,7 +163,7 @@ static int predict_both(struct parity *p, const char *test_path, const char *tra
         struct tabft_failure why = {0};
         const struct run_record *r = &p->run[i];
         const struct eval_options options = {.n_estimators = r->n_estimators, .seed = r->seed};
-        error = model_open(&model, r->weights, &why);
+        error = model_open(&model, r->weights, (enum model_task)train->task, &why);
         if (error == 0) error = eval_predict(model, train, test, &options, pool, &p->prediction[i], &why);
         model_close(model);
         model = NULL;

@@ -54,7 +54,7 @@ int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t col
     va_start(list, name);
     (void)vsnprintf(text, sizeof text, name, list);
     va_end(list);
-    if (m->n_parameters == m->parameters_room) {
+    if (m->n_all_parameters == m->parameters_room) {
         const size_t room = m->parameters_room == 0 ? 64 : 2 * m->parameters_room;
         TRY(memory_grow(&m->parameters, room, sizeof *m->parameters, "the parameters", f));
         TRY(memory_grow(&m->draws, room, sizeof *m->draws, "the parameters", f));
@@ -62,16 +62,14 @@ int model_declare(struct model *m, enum model_draw draw, size_t rows, size_t col
     }
     size_t count = rows;
     if (columns != 0 && !size_mul(rows, columns, &count)) count = SIZE_MAX;
-    struct model_parameter p = {.rank = columns == 0 ? 1 : 2,
-                                .shape = {rows, columns},
-                                .offset = m->n_values,
-                                .count = count};
-    if (!size_add(m->n_values, count, &m->n_values))
+    struct model_parameter p = {
+        .rank = columns == 0 ? 1 : 2, .shape = {rows, columns}, .offset = m->n_all_values, .count = count};
+    if (!size_add(m->n_all_values, count, &m->n_all_values))
         FAIL(f, TABFT_INPUT, "config: a network of this size does not fit this machine");
     TRY(memory_copy_string(&copy, text, f));
     p.name = copy;
-    m->draws[m->n_parameters] = draw;
-    m->parameters[m->n_parameters++] = p;
+    m->draws[m->n_all_parameters] = draw;
+    m->parameters[m->n_all_parameters++] = p;
 fail:
     return error;
 }
@@ -101,7 +99,7 @@ void model_draw_values(struct model *m, uint64_t seed)
     struct random_mt g;
     random_mt_seed(&g, (uint32_t)(seed ^ seed >> 32));
     double fan_in = 1;
-    for (size_t i = 0; i < m->n_parameters; i++) {
+    for (size_t i = 0; i < m->n_all_parameters; i++) {
         const struct model_parameter *p = &m->parameters[i];
         if (p->rank == 2) fan_in = (double)p->shape[1]; /* a bias follows its weight and has its bound */
         double bound = 1.0 / sqrt(fan_in);
@@ -114,14 +112,18 @@ void model_draw_values(struct model *m, uint64_t seed)
 /* ---- opening ---- */
 
 /* Config to parameters with room for their values. */
-static int build(struct model *m, const char *architecture, const json_t *config, json_t **whole,
+static int build(struct model *m, const char *architecture, const json_t *config, enum model_task task, json_t **whole,
                  struct tabft_failure *f)
 {
     int error = 0;
     TRY(find_architecture(&m->architecture, architecture, f));
     TRY(m->architecture->configure(&m->config, config, whole, f));
+    if (m->config.both_tasks) m->config.task = task == MODEL_REGRESSION ? task : MODEL_CLASSIFICATION;
     TRY(m->architecture->declare(m, f));
-    TRY(memory_new_aligned(&m->values, m->n_values, sizeof *m->values, "the weights", f));
+    m->n_parameters = m->n_all_parameters;
+    m->n_values = m->n_all_values;
+    if (m->architecture->declare_idle != NULL) TRY(m->architecture->declare_idle(m, f));
+    TRY(memory_new_aligned(&m->values, m->n_all_values, sizeof *m->values, "the weights", f));
 fail:
     return error;
 }
@@ -161,19 +163,17 @@ static int find_source(const struct model *m, const struct model_parameter *p, c
 {
     int error = 0;
     *out = (struct model_source){.tensor = ckpt_find(c, p->name), .row = p->shape[1], .column = 1};
-    if (out->tensor != NULL)
-        TRY(check_shape(p, out->tensor, f));
-    else if (m->architecture->older != NULL)
-        TRY(m->architecture->older(m, p, c, out, f));
+    if (out->tensor != NULL) TRY(check_shape(p, out->tensor, f));
+    else if (m->architecture->older != NULL) TRY(m->architecture->older(m, p, c, out, f));
     TRY(model_check_numbers(p->name, out->tensor, f));
 fail:
     return error;
 }
 
-/* from [n_parameters]: the tensor that each came from. */
+/* from [n_all_parameters]: the tensor that each came from. */
 static int copy_weights(struct model *m, const struct ckpt *c, const struct ckpt_tensor **from, struct tabft_failure *f)
 {
-    for (size_t i = 0; i < m->n_parameters; i++) {
+    for (size_t i = 0; i < m->n_all_parameters; i++) {
         const struct model_parameter *p = &m->parameters[i];
         const size_t rows = p->rank == 1 ? 1 : p->shape[0], columns = p->rank == 1 ? p->shape[0] : p->shape[1];
         struct model_source source;
@@ -204,7 +204,7 @@ static int copy_extras(struct model *m, const struct ckpt *c, const struct ckpt_
     TRY(memory_new(&m->extras, ckpt_count(c), sizeof *m->extras, "the weights", f));
     for (size_t i = 0; i < ckpt_count(c); i++) {
         const struct ckpt_tensor *t = ckpt_at(c, i);
-        if (is_among(from, m->n_parameters, t) || model_constant(m, t->name) != NULL) continue;
+        if (is_among(from, m->n_all_parameters, t) || model_constant(m, t->name) != NULL) continue;
         if (strncmp(t->name, "criterion.", 10) != 0)
             FAIL(f, TABFT_INPUT, "tensor %.200s is not one of a %s network", t->name, m->architecture->name);
         struct model_extra *e = &m->extras[m->n_extras++];
@@ -225,10 +225,11 @@ static int copy_borders(struct model *m, const struct ckpt *c, struct tabft_fail
 {
     int error = 0;
     const struct ckpt_tensor *t = c == NULL ? NULL : ckpt_find(c, "criterion.borders");
-    const float *own = model_constant(m, "regression_borders");
-    const char *name = t != NULL ? "criterion.borders" : "regression_borders";
+    const char *const own_name = m->architecture->borders;
+    const float *own = own_name != NULL ? model_constant(m, own_name) : NULL;
+    const char *name = t != NULL ? "criterion.borders" : own_name;
     const size_t n = m->config.buckets;
-    if (m->config.max_classes > 0 || (t == NULL && own == NULL)) return 0;
+    if (m->config.task == MODEL_CLASSIFICATION || (t == NULL && own == NULL)) return 0;
     if (n < 2 || (t != NULL && (t->rank != 1 || t->count != n + 1)))
         FAIL(f, TABFT_INPUT, "tensor %s: its shape is not [%zu], the config's buckets and one", name, n + 1);
     if (t != NULL && t->data == NULL) FAIL(f, TABFT_USE, "tensor %s: only the header was loaded", name);
@@ -251,7 +252,8 @@ static int remember_inference_config(struct model *m, const struct ckpt *c, stru
     return text == NULL ? 0 : memory_copy_string(&m->inference_config, text, f);
 }
 
-static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, struct tabft_failure *f)
+static int open_checked(struct model *m, const struct ckpt *c, enum model_task task, json_t **parsed,
+                        struct tabft_failure *f)
 {
     int error = 0;
     const char *architecture = ckpt_metadata(c, "architecture_name"), *config = ckpt_metadata(c, "config");
@@ -263,8 +265,8 @@ static int open_checked(struct model *m, const struct ckpt *c, json_t **parsed, 
     TRY(parse(sizes, config, "metadata config", f));
     if (!json_is_string(*name)) FAIL(f, TABFT_INPUT, "metadata architecture_name is not a string");
     if (!json_is_object(*sizes)) FAIL(f, TABFT_INPUT, "metadata config is not an object");
-    TRY(build(m, json_string_value(*name), *sizes, whole, f));
-    TRY(memory_new(&from, m->n_parameters, sizeof *from, "the weights", f));
+    TRY(build(m, json_string_value(*name), *sizes, task, whole, f));
+    TRY(memory_new(&from, m->n_all_parameters, sizeof *from, "the weights", f));
     TRY(copy_weights(m, c, from, f));
     TRY(model_copy_constants(m, c, f));
     TRY(copy_extras(m, c, from, f));
@@ -280,18 +282,16 @@ fail:
     return error;
 }
 
-int model_open(struct model **out, const struct ckpt *c, struct tabft_failure *f)
+int model_open(struct model **out, const struct ckpt *c, enum model_task task, struct tabft_failure *f)
 {
     struct model *m = NULL;
     json_t *parsed[3] = {NULL, NULL, NULL};
     int error = memory_new(&m, 1, sizeof *m, "a model", f);
-    if (error == 0) error = open_checked(m, c, parsed, f);
+    if (error == 0) error = open_checked(m, c, task, parsed, f);
     if (error < 0) (void)tabft_fail_prefix(f, "%s", ckpt_path(c));
     for (int i = 0; i < 3; i++) json_decref(parsed[i]);
-    if (error < 0)
-        model_close(m);
-    else
-        *out = m;
+    if (error < 0) model_close(m);
+    else *out = m;
     return error;
 }
 
@@ -307,7 +307,7 @@ int model_init(struct model **out, const char *architecture, const char *config_
         TRY(parse(&config, config_json, "the config", f));
         if (!json_is_object(config)) FAIL(f, TABFT_INPUT, "the config is not a JSON object");
     }
-    TRY(build(m, architecture, config, &whole, f));
+    TRY(build(m, architecture, config, MODEL_ANY_TASK, &whole, f));
     TRY(copy_borders(m, NULL, f));
     model_draw_values(m, seed);
     text = json_dumps(whole, JSON_SORT_KEYS);
@@ -330,24 +330,24 @@ int model_write(const struct model *m, const float *values, const char *path, bo
     int error = 0;
     struct ckpt_tensor *tensors = NULL;
     const char *(*metadata)[2] = NULL;
-    const size_t n = m->n_parameters + m->n_constants + m->n_extras;
+    const size_t n_weights = m->n_all_parameters, n = n_weights + m->n_constants + m->n_extras;
     TRY(memory_new(&tensors, n, sizeof *tensors, "the checkpoint", f));
     TRY(memory_new(&metadata, m->n_metadata, sizeof *metadata, "the checkpoint", f));
-    for (size_t i = 0; i < m->n_parameters; i++) {
+    for (size_t i = 0; i < n_weights; i++) {
         const struct model_parameter *p = &m->parameters[i];
         tensors[i] = (struct ckpt_tensor){.name = p->name,
                                           .dtype = CKPT_F32,
                                           .rank = p->rank,
                                           .shape = {p->shape[0], p->shape[1]},
                                           .count = p->count,
-                                          .data = values + p->offset};
+                                          .data = (i < m->n_parameters ? values : m->values) + p->offset};
     }
     for (size_t i = 0; i < m->n_constants; i++) {
         const struct model_constant *c = &m->constants[i];
-        tensors[m->n_parameters + i] = (struct ckpt_tensor){
+        tensors[n_weights + i] = (struct ckpt_tensor){
             .name = c->name, .dtype = CKPT_F32, .rank = 1, .shape = {c->count}, .count = c->count, .data = c->values};
     }
-    for (size_t i = 0; i < m->n_extras; i++) tensors[m->n_parameters + m->n_constants + i] = m->extras[i].tensor;
+    for (size_t i = 0; i < m->n_extras; i++) tensors[n_weights + m->n_constants + i] = m->extras[i].tensor;
     for (size_t i = 0; i < m->n_metadata; i++) {
         metadata[i][0] = m->metadata[i].key;
         metadata[i][1] = m->metadata[i].value;
@@ -362,7 +362,7 @@ fail:
 void model_close(struct model *m)
 {
     if (m == NULL) return;
-    for (size_t i = 0; i < m->n_parameters; i++) free((char *)m->parameters[i].name);
+    for (size_t i = 0; i < m->n_all_parameters; i++) free((char *)m->parameters[i].name);
     for (size_t i = 0; i < m->n_metadata; i++) {
         free(m->metadata[i].key);
         free(m->metadata[i].value);
@@ -384,16 +384,14 @@ void model_close(struct model *m)
 
 const char *model_architecture(const struct model *m) { return m->architecture->name; }
 const char *model_inference_config(const struct model *m) { return m->inference_config; }
-enum model_task model_task(const struct model *m)
-{
-    return m->config.max_classes > 0 ? MODEL_CLASSIFICATION : MODEL_REGRESSION;
-}
+enum model_task model_task(const struct model *m) { return m->config.task; }
 size_t model_outputs(const struct model *m)
 {
-    return m->config.max_classes > 0 ? m->config.max_classes : m->config.buckets;
+    return m->config.task == MODEL_CLASSIFICATION ? m->config.max_classes : m->config.buckets;
 }
 size_t model_parameters(const struct model *m) { return m->n_values; }
 size_t model_parameter_count(const struct model *m) { return m->n_parameters; }
+size_t model_weight_bytes(const struct model *m) { return m->n_all_values * sizeof *m->values; }
 const struct model_parameter *model_parameter_at(const struct model *m, size_t i) { return &m->parameters[i]; }
 const float *model_borders(const struct model *m) { return m->borders; }
 const float *model_values(const struct model *m) { return m->values; }

@@ -13,7 +13,8 @@
 struct threads;
 struct model;
 
-enum model_task { MODEL_CLASSIFICATION = 1, MODEL_REGRESSION = 2 };
+/* Numbered as enum table_task (table/table.h). */
+enum model_task { MODEL_ANY_TASK = 0, MODEL_CLASSIFICATION = 1, MODEL_REGRESSION = 2 };
 enum model_recompute { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_BLOCK };
 
 struct model_parameter {
@@ -26,9 +27,14 @@ struct model_parameter {
 /* Reads architecture and config from the metadata, checks every tensor's name and shape, copies the weights. v2 and
  * v2.5 are also read as they were published, without an architecture or as "base", with other names and layouts; they
  * are written with the metadata they came with and today's names, as TabPFN does.
+ * `task` is what a network with a head for each task (v3.5) shall do; MODEL_ANY_TASK, for who computes nothing: it is
+ * opened as a classifier. Weights of the other task's are kept and written, but are no parameters. A network with one
+ * head has its own task whatever `task` says: see model_task.
  * Errors: TABFT_INPUT naming the tensor or key. `c` may be closed afterwards. */
-int model_open(struct model **out, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Random weights of an architecture by name and JSON config (NULL = published size), by `seed`. */
+int model_open(struct model **out, const struct ckpt *c, enum model_task task,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Random weights of an architecture by name and JSON config (NULL = published size), by `seed`; opened as above for
+ * MODEL_ANY_TASK. */
 int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed,
                struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Writes weights (flat vector `values`) with the metadata it was opened with. */
@@ -42,6 +48,7 @@ enum model_task model_task(const struct model *m);
 size_t model_outputs(const struct model *m);         /* classes of the head, or buckets */
 size_t model_parameters(const struct model *m);      /* floats in the flat vector */
 size_t model_parameter_count(const struct model *m); /* tensors */
+size_t model_weight_bytes(const struct model *m);    /* of all weights, those of the other task's among them */
 const struct model_parameter *model_parameter_at(const struct model *m, size_t i);
 /* Borders of a regressor's buckets [model_outputs + 1], ascending; NULL where its file has none, or for classifiers. */
 const float *model_borders(const struct model *m);

@@ -39,8 +39,10 @@ struct model_stages {
  */
 struct model_config {
     size_t width, layers, heads, group_features, thinking_rows;
-    size_t encoder_hidden;       /* width of the feature encoder's hidden layer; 0: it is linear */
-    size_t max_classes, buckets; /* max_classes 0: a regressor with `buckets` */
+    size_t encoder_hidden; /* width of the feature encoder's hidden layer; 0: it is linear */
+    enum model_task task;
+    bool both_tasks;             /* it has a head for each, and `task` says which one is used */
+    size_t max_classes, buckets; /* of the heads that there are */
     size_t hidden_factor;        /* hidden layers of blocks and head have hidden_factor * width */
     bool has_thinking_rows;      /* a parameter for them, even if there are 0 */
     bool norm_has_weights;       /* RMSNorm; else layer normalisation without weights */
@@ -81,10 +83,13 @@ struct model_source {
 /* One architecture: its config, its parameters by name, its operations. */
 struct model_architecture {
     const char *name;
+    const char *borders; /* the constant that holds a regressor's; NULL: a criterion's alone */
     /* Reads a config (checked: TABFT_INPUT). NULL: the published size. Gives the whole config as a JSON object. */
     int (*configure)(struct model_config *out, const json_t *config, json_t **whole, struct tabft_failure *f);
     /* Declares every parameter in order. After an error of configure, *whole is still the caller's. */
     int (*declare)(struct model *m, struct tabft_failure *f);
+    /* Declares, in the same way, those that the task has no use for. NULL: there are none. */
+    int (*declare_idle)(struct model *m, struct tabft_failure *f);
     void (*record)(const struct model *m, const struct model_call_shape *shape, struct tape *t, struct model_tape *io);
     /* Fills the inputs that record made, but for those of the loss. `used`: as of encode_columns. */
     void (*fill)(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
@@ -119,8 +124,10 @@ struct model {
     struct model_config config;
     struct model_parameter *parameters;
     enum model_draw *draws;
-    size_t n_parameters, parameters_room, n_values;
-    float *values;
+    size_t n_parameters, n_values;         /* of the task */
+    size_t n_all_parameters, n_all_values; /* with the idle ones, which follow */
+    size_t parameters_room;
+    float *values; /* [n_all_values] */
     struct model_metadata *metadata;
     size_t n_metadata;
     char *inference_config;

@@ -16,10 +16,14 @@ static int configure(struct model_config *out, const json_t *config, json_t **wh
     out->column_seed = (uint32_t)seed;
     out->hidden_factor = 4;
     out->groups_as_they_stand = true;
-    out->classes_as_ranks = out->max_classes >= 2;
+    out->classes_as_ranks = out->task == MODEL_CLASSIFICATION && out->max_classes >= 2;
 fail:
     return error;
 }
 
-const struct model_architecture model_tabpfn_v2 = {"tabpfn_v2",      configure,      v2_family_declare,
-                                                   v2_family_record, v2_family_fill, v2_family_base_source};
+const struct model_architecture model_tabpfn_v2 = {.name = "tabpfn_v2",
+                                                   .configure = configure,
+                                                   .declare = v2_family_declare,
+                                                   .record = v2_family_record,
+                                                   .fill = v2_family_fill,
+                                                   .older = v2_family_base_source};

@@ -14,5 +14,9 @@ static int configure(struct model_config *out, const json_t *config, json_t **wh
     return error;
 }
 
-const struct model_architecture model_tabpfn_v2_5 = {"tabpfn_v2_5",    configure,      v2_family_declare,
-                                                     v2_family_record, v2_family_fill, v2_family_base_source};
+const struct model_architecture model_tabpfn_v2_5 = {.name = "tabpfn_v2_5",
+                                                     .configure = configure,
+                                                     .declare = v2_family_declare,
+                                                     .record = v2_family_record,
+                                                     .fill = v2_family_fill,
+                                                     .older = v2_family_base_source};

@@ -15,5 +15,8 @@ static int configure(struct model_config *out, const json_t *config, json_t **wh
     return error;
 }
 
-const struct model_architecture model_tabpfn_v2_6 = {"tabpfn_v2_6",    configure,      v2_family_declare,
-                                                     v2_family_record, v2_family_fill, NULL};
+const struct model_architecture model_tabpfn_v2_6 = {.name = "tabpfn_v2_6",
+                                                     .configure = configure,
+                                                     .declare = v2_family_declare,
+                                                     .record = v2_family_record,
+                                                     .fill = v2_family_fill};

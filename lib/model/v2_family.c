@@ -33,8 +33,9 @@ static int check_sizes(const struct model_config *c, struct tabft_failure *f)
 /* TabPFN leaves the one that does not apply at -1 or 0 (regressors) or anything (classifiers). */
 static int configure_head(struct model_config *out, const json_t *all, struct tabft_failure *f)
 {
-    if (json_integer_value(json_object_get(all, "max_num_classes")) > 0)
-        return model_config_size(all, "max_num_classes", 1, CLASSES_MAX, &out->max_classes, f);
+    const bool classifies = json_integer_value(json_object_get(all, "max_num_classes")) > 0;
+    out->task = classifies ? MODEL_CLASSIFICATION : MODEL_REGRESSION;
+    if (classifies) return model_config_size(all, "max_num_classes", 1, CLASSES_MAX, &out->max_classes, f);
     if (json_integer_value(json_object_get(all, "num_buckets")) > 0)
         return model_config_size(all, "num_buckets", 1, CLASSES_MAX, &out->buckets, f);
     return 0;
@@ -94,17 +95,7 @@ fail:
 
 /* The parameters of a block, in numbers from its first. q, k and v lie next to each other, so that one product makes
  * them. */
-enum {
-    ROW_Q,
-    ROW_K,
-    ROW_V,
-    ROW_OUT,
-    COLUMN_Q,
-    COLUMN_K,
-    COLUMN_V,
-    COLUMN_OUT,
-    ATTENTION_PARAMETERS
-};
+enum { ROW_Q, ROW_K, ROW_V, ROW_OUT, COLUMN_Q, COLUMN_K, COLUMN_V, COLUMN_OUT, ATTENTION_PARAMETERS };
 enum { NORM_ROW, NORM_COLUMN, NORM_MLP, NORMS }; /* behind the attention's, where norms have weights */
 enum { MLP_IN, MLP_OUT, MLPS };                  /* behind those */
 
@@ -133,7 +124,7 @@ int v2_family_declare(struct model *m, struct tabft_failure *f)
     int error = 0;
     const struct model_config *c = &m->config;
     const size_t e = c->width, in = 2 * c->group_features, hidden = c->hidden_factor * e;
-    const size_t outputs = c->max_classes > 0 ? c->max_classes : c->buckets;
+    const size_t outputs = model_outputs(m);
     for (size_t b = 0; b < c->layers; b++)
         TRY(declare_block(m, b, f)); /* first: block b begins at parameter b * block_parameters(m) */
     if (c->encoder_hidden == 0) {

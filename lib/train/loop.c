@@ -209,7 +209,7 @@ int train_plan(const struct train_options *o, char **text, struct tabft_failure 
                                 .budget = train_plan_budget(o, 1)};
     *text = NULL;
     TRY(ckpt_open(&c, o->model, f));
-    TRY(model_open(&m, c, f));
+    TRY(model_open(&m, c, MODEL_CLASSIFICATION, f));
     if (model_task(m) != MODEL_CLASSIFICATION)
         FAIL(f, TABFT_INPUT, "%s: is a regression model; name a classifier", o->model);
     TRY(train_schema_sizes(o, &sizes, f));

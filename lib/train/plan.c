@@ -157,7 +157,7 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
         .n_ranks = place->n_ranks,
         .n_items = chunks * (size_t)o->estimators,
         .recompute = recompute,
-        .weights = n * sizeof(float),
+        .weights = model_weight_bytes(m),
         .gradients = n * sizeof(float),
         .moments = optimiser_bytes(slice),
         .best_weights = s->n_valid > 0 && o->patience > 0 && o->epochs >= o->validation_frequency

@@ -87,7 +87,7 @@ static int load_model(struct trainer *t, struct tabft_failure *f)
     struct ckpt *c = NULL;
     TRY(ckpt_open(&c, t->o->model, f));
     ckpt_digest(c, t->base_digest);
-    TRY(model_open(&t->model, c, f));
+    TRY(model_open(&t->model, c, (enum model_task)t->data.table->task, f));
     t->weights = model_values_mutable(t->model);
     t->n_parameters = model_parameters(t->model);
 fail:
@@ -101,8 +101,8 @@ static int load(struct trainer *t, struct tabft_failure *f)
     int threads = t->o->threads > 0 ? (int)t->o->threads : threads_default_count();
     if (comm_rank(t->c) == 0) TRY(run_folder_check(t->o->out, t->o->force, f));
     TRY(threads_open(&t->pool, threads, f));
-    TRY(load_model(t, f));
     TRY(train_data_open(&t->data, t->o, t->pool, f));
+    TRY(load_model(t, f));
     TRY(check_model(t, f));
 fail:
     return error;

@@ -112,7 +112,7 @@ static void change_bias(uint32_t clear, uint32_t flip)
     size_t i = 0;
     uint32_t value;
     MUST(ckpt_open(&c, "other/model.safetensors", &f));
-    MUST(model_open(&m, c, &f));
+    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
     ckpt_close(c);
     while (strcmp(model_parameter_at(m, i)->name, "output_projection.2.bias") != 0) i++;
     float *bias = model_values_mutable(m) + model_parameter_at(m, i)->offset;

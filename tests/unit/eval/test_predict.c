@@ -77,7 +77,7 @@ static struct model *open_model(void)
     struct ckpt *c;
     struct model *m;
     MUST(ckpt_open(&c, unit_data("reference/v2_6_cls.model.safetensors"), &f));
-    MUST(model_open(&m, c, &f));
+    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
     ckpt_close(c);
     return m;
 }

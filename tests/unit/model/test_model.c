@@ -79,7 +79,7 @@ static struct model *open_at(const char *path)
     struct ckpt *c;
     struct model *m;
     MUST(ckpt_open(&c, path, &f));
-    MUST(model_open(&m, c, &f));
+    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
     ckpt_close(c);
     return m;
 }
@@ -195,7 +195,7 @@ static void check_refusal_of(const char *good, const char *tensor, enum change c
     MUST(ckpt_write(file, false, tensors, n, (const char *const(*)[2])metadata, n_metadata, &f));
     struct ckpt *bad;
     MUST(ckpt_open(&bad, file, &f));
-    MUST_FAIL(model_open(&m, bad, &f), TABFT_INPUT, message);
+    MUST_FAIL(model_open(&m, bad, MODEL_ANY_TASK, &f), TABFT_INPUT, message);
     ckpt_close(bad);
     ckpt_close(c);
     free(tensors);
@@ -231,7 +231,7 @@ static void check_borders_refusal(size_t at, float border, const char *message)
     (void)snprintf(file, sizeof file, "%s/bad.safetensors", folder);
     MUST(ckpt_write(file, false, tensors, n, metadata, 2, &f));
     MUST(ckpt_open(&bad, file, &f));
-    MUST_FAIL(model_open(&m, bad, &f), TABFT_INPUT, message);
+    MUST_FAIL(model_open(&m, bad, MODEL_ANY_TASK, &f), TABFT_INPUT, message);
     ckpt_close(bad);
     ckpt_close(c);
     free(tensors);

@@ -39,7 +39,7 @@ static struct model *open_model(const char *name)
     struct ckpt *c;
     struct model *m;
     MUST(ckpt_open(&c, unit_data(name), &f));
-    MUST(model_open(&m, c, &f));
+    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
     ckpt_close(c);
     return m;
 }

@@ -60,7 +60,7 @@ static struct model *open_model(void)
     struct ckpt *c;
     struct model *m;
     MUST(ckpt_open(&c, unit_data("reference/v2_6_cls.model.safetensors"), &f));
-    MUST(model_open(&m, c, &f));
+    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
     ckpt_close(c);
     return m;
 }
@@ -305,7 +305,7 @@ static double compare_predictions(const char *model_path, const char *train_path
     struct eval_options options = {.n_estimators = ESTIMATORS, .seed = 17};
     double worst = 0;
     MUST(ckpt_open(&c, model_path, &f));
-    MUST(model_open(&m, c, &f));
+    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
     MUST(table_open(&train, train_path, NULL, &f));
     MUST(table_open(&test, test_path, NULL, &f));
     MUST(eval_predict(m, train, test, &options, NULL, &prediction, &f));

@@ -1,142 +1,9 @@
-/* TabPFN v3's config, parameters and constants, by TabPFN's names. */
+/* The parameters and constants of the v3 family, by TabPFN's names, in the order in which v3_family.c takes them. */
 #define TABFT_MODEL_ROOM
 #include <math.h>
 #include <stdio.h>
 
-#include "model/tabpfn_v3_internal.h"
-
-static const char published[] =
-    "{\"name\": \"TabPFN-v3\", \"max_num_classes\": 10, \"num_buckets\": -1, \"embed_dim\": 128,"
-    " \"dist_embed_num_blocks\": 3, \"dist_embed_num_heads\": 8, \"dist_embed_num_inducing_points\": 128,"
-    " \"feature_group_size\": 3, \"feat_agg_num_blocks\": 3, \"feat_agg_num_heads\": 8,"
-    " \"feat_agg_num_cls_tokens\": 4, \"feat_agg_rope_base\": 100000, \"use_rope\": true, \"nlayers\": 24,"
-    " \"icl_num_heads\": 8, \"icl_num_kv_heads\": null, \"icl_num_kv_heads_test\": null, \"decoder_head_dim\": 64,"
-    " \"decoder_num_heads\": 6, \"decoder_use_softmax_scaling\": false, \"ff_factor\": 2, \"dropout\": 0.0,"
-    " \"softmax_scaling_mlp_hidden_dim\": 64, \"layernorm_elementwise_affine\": true, \"use_nan_indicators\": true}";
-
-enum {
-    WIDTH_MAX = 8192,
-    LAYERS_MAX = 512,
-    HEADS_MAX = 256,
-    GROUP_MAX = 16,
-    POINTS_MAX = 65536,
-    TOKENS_MAX = 256,
-    FACTOR_MAX = 64,
-    CLASSES_MAX = 100000,
-    BORDER_POINTS = 15
-};
-
-/* ---- config ---- */
-
-static int read_flag(const json_t *all, const char *key, bool *out, struct tabft_failure *f)
-{
-    const json_t *value = json_object_get(all, key);
-    if (!json_is_boolean(value)) return tabft_fail(f, TABFT_INPUT, "config: %s is neither true nor false", key);
-    *out = json_is_true(value);
-    return 0;
-}
-
-/* Key-value heads: null or a divisor of the heads. */
-static int read_kv_heads(const json_t *all, const char *key, size_t heads, size_t otherwise, size_t *out,
-                         struct tabft_failure *f)
-{
-    *out = otherwise;
-    if (json_is_null(json_object_get(all, key))) return 0;
-    int error = model_config_size(all, key, 1, otherwise, out, f);
-    if (error == 0 && heads % *out != 0)
-        return tabft_fail(f, TABFT_INPUT, "config: icl_num_heads %zu is no multiple of %s %zu", heads, key, *out);
-    return error;
-}
-
-/* A network with less than two classes is a regressor. */
-static int read_head(struct model_config *c, const json_t *all, struct tabft_failure *f)
-{
-    int error = 0;
-    const json_int_t buckets = json_integer_value(json_object_get(all, "num_buckets"));
-    if (json_integer_value(json_object_get(all, "max_num_classes")) >= 2)
-        TRY(model_config_size(all, "max_num_classes", 2, CLASSES_MAX, &c->max_classes, f));
-    else if (buckets > 0) TRY(model_config_size(all, "num_buckets", 1, CLASSES_MAX, &c->buckets, f));
-    else FAIL(f, TABFT_INPUT, "config: max_num_classes is below 2 and num_buckets below 1; a network has one of them");
-    if (buckets > CLASSES_MAX)
-        FAIL(f, TABFT_INPUT, "config: num_buckets is %lld; it must be at most %d", (long long)buckets, CLASSES_MAX);
-    c->stages.borders = buckets < 0 ? 0 : (size_t)buckets + 1;
-fail:
-    return error;
-}
-
-static int check_heads(const char *what, size_t width, size_t heads, struct tabft_failure *f)
-{
-    if (width % heads == 0) return 0;
-    return tabft_fail(f, TABFT_INPUT, "config: the %s's width %zu is no multiple of its %zu heads", what, width, heads);
-}
-
-static int check_sizes(const struct model_config *c, const json_t *all, struct tabft_failure *f)
-{
-    int error = 0;
-    bool norms_have_weights = false;
-    const struct model_stages *s = &c->stages;
-    TRY(check_heads("distribution embedder", c->width, s->column_heads, f));
-    TRY(check_heads("column aggregator", c->width, s->row_heads, f));
-    TRY(check_heads("ICL transformer", c->width * s->row_tokens, c->heads, f));
-    if (s->rotates && c->width / s->row_heads % 2 != 0)
-        FAIL(f, TABFT_INPUT, "config: heads of odd width %zu cannot rotate; use use_rope false",
-             c->width / s->row_heads);
-    if (!(s->rope_base >= 1) || isinf(s->rope_base))
-        FAIL(f, TABFT_INPUT, "config: feat_agg_rope_base is not a number of at least 1");
-    TRY(read_flag(all, "layernorm_elementwise_affine", &norms_have_weights, f));
-    if (!norms_have_weights)
-        FAIL(f, TABFT_INPUT, "config: layernorm_elementwise_affine is false; TabFT knows norms with weights only");
-fail:
-    return error;
-}
-
-static int read_sizes(struct model_config *c, const json_t *all, struct tabft_failure *f)
-{
-    int error = 0;
-    struct model_stages *s = &c->stages;
-    TRY(model_config_size(all, "embed_dim", 1, WIDTH_MAX, &c->width, f));
-    TRY(model_config_size(all, "dist_embed_num_blocks", 0, LAYERS_MAX, &s->column_blocks, f));
-    TRY(model_config_size(all, "dist_embed_num_heads", 1, HEADS_MAX, &s->column_heads, f));
-    TRY(model_config_size(all, "dist_embed_num_inducing_points", 1, POINTS_MAX, &s->inducing, f));
-    TRY(model_config_size(all, "feature_group_size", 1, GROUP_MAX, &c->group_features, f));
-    TRY(model_config_size(all, "feat_agg_num_blocks", 1, LAYERS_MAX, &s->row_blocks, f));
-    TRY(model_config_size(all, "feat_agg_num_heads", 1, HEADS_MAX, &s->row_heads, f));
-    TRY(model_config_size(all, "feat_agg_num_cls_tokens", 1, TOKENS_MAX, &s->row_tokens, f));
-    TRY(model_config_size(all, "nlayers", 0, LAYERS_MAX, &c->layers, f));
-    TRY(model_config_size(all, "icl_num_heads", 1, HEADS_MAX, &c->heads, f));
-    TRY(read_kv_heads(all, "icl_num_kv_heads", c->heads, c->heads, &s->context_kv_heads, f));
-    TRY(read_kv_heads(all, "icl_num_kv_heads_test", c->heads, s->context_kv_heads, &s->query_kv_heads, f));
-    TRY(model_config_size(all, "decoder_head_dim", 1, WIDTH_MAX, &s->decoder_width, f));
-    TRY(model_config_size(all, "decoder_num_heads", 1, HEADS_MAX, &s->decoder_heads, f));
-    TRY(model_config_size(all, "ff_factor", 1, FACTOR_MAX, &c->hidden_factor, f));
-    TRY(model_config_size(all, "softmax_scaling_mlp_hidden_dim", 1, WIDTH_MAX, &s->scaling_hidden, f));
-    TRY(read_flag(all, "decoder_use_softmax_scaling", &s->decoder_scales, f));
-    TRY(read_flag(all, "use_nan_indicators", &s->has_indicators, f));
-    TRY(read_flag(all, "use_rope", &s->rotates, f));
-    s->rope_base = floor(json_number_value(json_object_get(all, "feat_agg_rope_base")));
-    c->groups_as_they_stand = c->groups_overlap = true;
-fail:
-    return error;
-}
-
-int v3_configure(struct model_config *out, const json_t *config, json_t **whole, struct tabft_failure *f)
-{
-    int error = 0;
-    json_t *all = json_loads(published, 0, NULL);
-    if (all == NULL || (config != NULL && json_object_update(all, (json_t *)config) != 0))
-        FAIL(f, TABFT_SYSTEM, "no memory for a config");
-    *out = (struct model_config){0};
-    TRY(read_sizes(out, all, f));
-    TRY(read_head(out, all, f));
-    TRY(check_sizes(out, all, f));
-    *whole = all;
-    all = NULL;
-fail:
-    json_decref(all);
-    return error;
-}
-
-/* ---- parameters, in the order in which the recording below takes them ---- */
+#include "model/v3_family_internal.h"
 
 static int declare_norm(struct model *m, size_t width, const char *name, struct tabft_failure *f)
 {
@@ -269,7 +136,7 @@ static int declare_head(struct model *m, struct tabft_failure *f)
     const struct model_stages *s = &c->stages;
     const size_t e = c->width * s->row_tokens, votes = s->decoder_heads * s->decoder_width,
                  hidden = c->hidden_factor * e;
-    if (c->max_classes == 0) {
+    if (c->task == MODEL_REGRESSION) {
         TRY(declare_linear(m, MODEL_DRAW_FAN_IN, hidden, e, "output_projection.0", f));
         TRY(declare_linear(m, MODEL_DRAW_FAN_IN, c->buckets, hidden, "output_projection.2", f));
         return 0;
@@ -285,13 +152,14 @@ fail:
 /* What targets add to the tokens of context rows. */
 static int declare_targets(struct model *m, size_t width, const char *name, struct tabft_failure *f)
 {
-    if (m->config.max_classes == 0) return declare_linear(m, MODEL_DRAW_FAN_IN, width, 1, name, f);
+    if (m->config.task == MODEL_REGRESSION) return declare_linear(m, MODEL_DRAW_FAN_IN, width, 1, name, f);
     return model_declare(m, MODEL_DRAW_UNIT, m->config.max_classes, width, f, "%s.embedding.weight", name);
 }
 
 /* A regressor's buckets as TabPFN v3 lays them out for any number of them: lines between points. */
 static void draw_borders(size_t n, float *borders)
 {
+    enum { BORDER_POINTS = 15 };
     static const double at[BORDER_POINTS] = {0,    5,    20,   100,  200,  500,  1000, 2500,
                                              4000, 4500, 4800, 4900, 4980, 4995, 5000},
                         value[BORDER_POINTS] = {-128, -16.9, -13,  -9.9, -8.47, -6.48, -4.40, 0,
@@ -321,7 +189,7 @@ fail:
     return error;
 }
 
-int v3_declare(struct model *m, struct tabft_failure *f)
+int v3_family_declare(struct model *m, struct tabft_failure *f)
 {
     int error = 0;
     const struct model_config *c = &m->config;
