@@ -73,6 +73,9 @@ int packed_reader_group(const struct packed_reader *r, struct threads *pool, siz
 typedef void packed_page_body(void *context, size_t column, size_t group, const struct cells *cells, size_t n);
 int packed_reader_walk(const struct packed_reader *r, struct threads *pool, packed_page_body *body, void *context,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The statistics of a column's pages, page[group * stride], must together be the file's: training trusts the counts. */
+int packed_reader_check(const struct packed_reader *r, size_t column, const struct column_statistics *page,
+                        size_t stride, struct tabft_failure *f) TABFT_MUST_CHECK;
 int packed_reader_unchanged(const struct packed_reader *r, struct tabft_failure *f) TABFT_MUST_CHECK;
 void packed_reader_close(struct packed_reader *r); /* NULL is fine */
 

@@ -255,19 +255,15 @@ static void walk_page(void *context, size_t block, int thread)
     }
 }
 
-/* Statistics of pages together must be those of the file: training trusts the counts. */
-static int check_statistics(const struct packed_reader *r, const struct column_statistics *page,
-                            struct tabft_failure *f)
+int packed_reader_check(const struct packed_reader *r, size_t column, const struct column_statistics *page,
+                        size_t stride, struct tabft_failure *f)
 {
     const struct schema *s = &r->schema;
-    for (size_t c = 0; c < s->n_columns; c++) {
-        struct column_statistics sum = {0};
-        for (size_t g = 0; g < schema_groups(s); g++) statistics_merge(&sum, &page[g * s->n_columns + c]);
-        if (statistics_equal(&sum, &r->statistics[c], s->column[c].storage)) continue;
-        return tabft_fail(f, TABFT_INPUT, "%s: the statistics of column %s are not those of its cells", r->path,
-                          s->column[c].name);
-    }
-    return 0;
+    struct column_statistics sum = {0};
+    for (size_t g = 0; g < schema_groups(s); g++) statistics_merge(&sum, &page[g * stride]);
+    if (statistics_equal(&sum, &r->statistics[column], s->column[column].storage)) return 0;
+    return tabft_fail(f, TABFT_INPUT, "%s: the statistics of column %s are not those of its cells", r->path,
+                      s->column[column].name);
 }
 
 int packed_reader_walk(const struct packed_reader *r, struct threads *pool, packed_page_body *body, void *context,
@@ -281,7 +277,8 @@ int packed_reader_walk(const struct packed_reader *r, struct threads *pool, pack
     loop_failure_open(&w.failure);
     threads_run(pool, n_pages, walk_page, &w);
     TRY(loop_failure_close(&w.failure, f));
-    TRY(check_statistics(r, w.statistics, f));
+    for (size_t c = 0; c < r->schema.n_columns; c++)
+        TRY(packed_reader_check(r, c, &w.statistics[c], r->schema.n_columns, f));
     TRY(packed_reader_unchanged(r, f));
 fail:
     cells_free(w.scratch);

@@ -30,7 +30,11 @@ struct table_column {
     const double
         *value;       /* [n_rows]: the number; for text its code 0..n_dictionary-1, for booleans 0 or 1; NaN where
                          missing. Integers beyond 2^53 are rounded here (pack warns of them); the file has them exact */
-    size_t n_missing; /* known without values too: from the file's statistics */
+    /* Known without values too: from the file's statistics. Smallest and largest finite value, of numbers and booleans
+     * that are no classification target; has_range is false where there is none. */
+    size_t n_missing, n_infinite;
+    bool has_range;
+    double min, max;
     size_t n_dictionary;
     const char *const
         *dictionary; /* [n_dictionary] UTF-8 without NUL; NULL from table_open_schema but for the target */
@@ -59,6 +63,17 @@ void table_close(struct table *t); /* NULL is fine */
 /* Loads only shape, names, kinds, labels, counts of missing cells and digest: what --plan and checks need. value is
  * NULL. */
 int table_open_schema(struct table **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* Loads all but the cells, and those of the target: `value` of the other columns is NULL. What follows reads them where
+ * they are asked for; `pool` is the largest that it is given. store.h has rows of many columns. */
+int table_open_parts(struct table **out, const char *path, struct threads *pool,
+                     struct tabft_failure *f) TABFT_MUST_CHECK;
+/* All cells of one column of a table from table_open_parts as `value` [n_rows] would have them. Thread safe on different
+ * tables only. */
+int table_read_column(const struct table *t, size_t column, struct threads *pool, double *value,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Fails (TABFT_INPUT) if the file changed since it was opened: call it after the last read. */
+int table_unchanged(const struct table *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Columns of `test` in the order of `train`, by name: map[i] = index in test of train's column i. Extra columns in test
  * are ignored, a missing one is refused (TABFT_INPUT) by name, as is a text column where train has numbers or booleans,

@@ -4,27 +4,26 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "table/packed.h"
-#include "table/table.h"
+#include "table/loaded.h"
+#include "table/loop.h"
 
-/* A table and what its pointers point into. */
-struct loaded {
-    struct table table;
-    struct packed_reader *reader; /* names, labels, dictionaries, digest and path live here */
-    struct table_column *column;  /* [n_columns without target] */
-    double *value;                /* [all columns][n_rows], in file order, or NULL */
-};
+/* What of a table's cells is loaded. */
+enum extent { EXTENT_NONE, EXTENT_TARGET, EXTENT_ALL };
+
+static void take_values(const struct schema *s, size_t column, const struct cells *cells, size_t n, double *to)
+{
+    bool real = storage_is_real(s->column[column].storage);
+    for (size_t i = 0; i < n; i++) {
+        if (real) to[i] = slot_double(cells->slot[i]);
+        else to[i] = cells->absent[i] ? (double)NAN : (double)slot_integer(cells->slot[i]);
+    }
+}
 
 static void load_page(void *context, size_t column, size_t group, const struct cells *cells, size_t n)
 {
     struct loaded *t = context;
     const struct schema *s = packed_reader_schema(t->reader);
-    bool real = storage_is_real(s->column[column].storage);
-    double *to = t->value + column * s->n_rows + group * TABLE_GROUP_ROWS;
-    for (size_t i = 0; i < n; i++) {
-        if (real) to[i] = slot_double(cells->slot[i]);
-        else to[i] = cells->absent[i] ? (double)NAN : (double)slot_integer(cells->slot[i]);
-    }
+    take_values(s, column, cells, n, t->value + column * s->n_rows + group * TABLE_GROUP_ROWS);
 }
 
 static int load_values(struct loaded *t, struct threads *pool, struct tabft_failure *f)
@@ -40,34 +39,112 @@ fail:
     return error;
 }
 
-static struct table_column describe(const struct loaded *t, size_t c)
+/* ---- one column ---- */
+
+struct column_loop {
+    const struct loaded *t;
+    size_t column;                        /* in the schema */
+    double *value;                        /* [n_rows] */
+    struct cells *scratch;                /* one a thread */
+    struct column_statistics *statistics; /* [groups] */
+    struct loop_failure failure;
+};
+
+static void read_column_page(void *context, size_t group, int thread)
+{
+    struct column_loop *l = context;
+    struct tabft_failure f = {0};
+    const struct packed_reader *r = l->t->reader;
+    struct cells *cells = &l->scratch[thread];
+    if (packed_reader_page(r, thread, l->column, group, cells, &l->statistics[group], &f) < 0)
+        loop_failure_keep(&l->failure, group, &f);
+    else
+        take_values(packed_reader_schema(r), l->column, cells, packed_reader_group_rows(r, group),
+                    l->value + group * TABLE_GROUP_ROWS);
+}
+
+/* `place`: of the column in the schema. */
+static int read_column(const struct loaded *t, size_t place, struct threads *pool, double *value,
+                       struct tabft_failure *f)
+{
+    int error = 0;
+    size_t n_groups = schema_groups(packed_reader_schema(t->reader));
+    struct column_loop l = {.t = t, .column = place, .value = value};
+    TRY(cells_new(&l.scratch, (size_t)threads_count(pool), TABLE_GROUP_ROWS, f));
+    TRY(memory_new(&l.statistics, n_groups, sizeof *l.statistics, "statistics", f));
+    loop_failure_open(&l.failure);
+    threads_run(pool, n_groups, read_column_page, &l);
+    TRY(loop_failure_close(&l.failure, f));
+    TRY(packed_reader_check(t->reader, place, l.statistics, 1, f));
+fail:
+    cells_free(l.scratch);
+    free(l.statistics);
+    return error;
+}
+
+int table_read_column(const struct table *t, size_t column, struct threads *pool, double *value,
+                      struct tabft_failure *f)
+{
+    return read_column(loaded_of(t), loaded_place(loaded_of(t), column), pool, value, f);
+}
+
+static int load_target(struct loaded *t, struct threads *pool, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct schema *s = packed_reader_schema(t->reader);
+    if (s->target == TABLE_NO_TARGET) return 0;
+    TRY(memory_new_aligned(&t->value, s->n_rows, sizeof *t->value, "the target", f));
+    TRY(read_column(t, (size_t)s->target, pool, t->value, f));
+fail:
+    return error;
+}
+
+/* ---- tables ---- */
+
+static const double *values_of(const struct loaded *t, size_t c, enum extent extent)
+{
+    const struct schema *s = packed_reader_schema(t->reader);
+    if (extent == EXTENT_ALL) return t->value + c * s->n_rows;
+    return extent == EXTENT_TARGET && s->target == (ptrdiff_t)c ? t->value : NULL;
+}
+
+static struct table_column describe(const struct loaded *t, size_t c, enum extent extent)
 {
     const struct schema *s = packed_reader_schema(t->reader);
     bool label = s->target == (ptrdiff_t)c && s->task == TABLE_CLASSIFICATION;
     const struct texts *texts = &packed_reader_texts(t->reader)[c];
+    const struct column_statistics *seen = &packed_reader_statistics(t->reader)[c];
+    bool real = storage_is_real(s->column[c].storage);
     return (struct table_column){.name = s->column[c].name,
                                  .kind = s->column[c].kind,
-                                 .value = t->value == NULL ? NULL : t->value + c * s->n_rows,
-                                 .n_missing = packed_reader_statistics(t->reader)[c].n_missing,
+                                 .value = values_of(t, c, extent),
+                                 .n_missing = seen->n_missing,
+                                 .n_infinite = seen->n_infinite,
+                                 .has_range = seen->any,
+                                 .min = real ? seen->min : (double)seen->integer_min,
+                                 .max = real ? seen->max : (double)seen->integer_max,
                                  .n_dictionary = schema_code_count(s, c),
                                  .dictionary = label ? (const char *const *)s->label
                                                      : (const char *const *)texts->text};
 }
 
-static int load(struct table **out, const char *path, bool values, struct threads *pool, struct tabft_failure *f)
+static int load(struct table **out, const char *path, enum extent extent, struct threads *pool,
+                struct tabft_failure *f)
 {
     int error = 0;
     struct loaded *t = NULL;
     TRY(memory_new(&t, 1, sizeof *t, "a table", f));
-    TRY(packed_reader_open(&t->reader, path, threads_count(pool), values, f));
+    t->n_threads = threads_count(pool);
+    TRY(packed_reader_open(&t->reader, path, t->n_threads, extent != EXTENT_NONE, f));
     const struct schema *s = packed_reader_schema(t->reader);
-    if (values) TRY(load_values(t, pool, f));
+    if (extent == EXTENT_ALL) TRY(load_values(t, pool, f));
+    if (extent == EXTENT_TARGET) TRY(load_target(t, pool, f));
     TRY(memory_new(&t->column, s->n_columns, sizeof *t->column, "a table", f));
     t->table = (struct table){
         .n_rows = s->n_rows, .has_target = s->target != TABLE_NO_TARGET, .task = s->task, .n_labels = s->n_labels};
     for (size_t c = 0; c < s->n_columns; c++) {
-        if (s->target == (ptrdiff_t)c) t->table.target = describe(t, c);
-        else t->column[t->table.n_columns++] = describe(t, c);
+        if (s->target == (ptrdiff_t)c) t->table.target = describe(t, c, extent);
+        else t->column[t->table.n_columns++] = describe(t, c, extent);
     }
     t->table.column = t->column;
     t->table.label = (const char *const *)s->label;
@@ -82,12 +159,22 @@ fail:
 
 int table_open(struct table **out, const char *path, struct threads *pool, struct tabft_failure *f)
 {
-    return load(out, path, true, pool, f);
+    return load(out, path, EXTENT_ALL, pool, f);
+}
+
+int table_open_parts(struct table **out, const char *path, struct threads *pool, struct tabft_failure *f)
+{
+    return load(out, path, EXTENT_TARGET, pool, f);
 }
 
 int table_open_schema(struct table **out, const char *path, struct tabft_failure *f)
 {
-    return load(out, path, false, NULL, f);
+    return load(out, path, EXTENT_NONE, NULL, f);
+}
+
+int table_unchanged(const struct table *t, struct tabft_failure *f)
+{
+    return packed_reader_unchanged(loaded_of(t)->reader, f);
 }
 
 void table_close(struct table *table)
