@@ -118,7 +118,7 @@ static void session_open(struct session *s, const struct recorded *recorded)
     MUST(ckpt_open(&s->vectors, unit_data(file), &f));
     (void)snprintf(file, sizeof file, "reference/%s.model.safetensors", recorded->model);
     MUST(ckpt_open(&weights, unit_data(file), &f));
-    MUST(model_open(&s->model, weights, &f));
+    MUST(model_open(&s->model, weights, MODEL_ANY_TASK, &f));
     ckpt_close(weights);
 }
 
