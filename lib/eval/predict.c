@@ -139,7 +139,10 @@ static int run_estimators(struct work *w, struct threads *pool, struct tabft_fai
             (void)tabft_fail_prefix(f, "%s and %s", w->train->path, w->test->path);
             goto fail;
         }
-        const struct model_input input = {{call.n_context, call.n_query, call.n_columns}, call.x, call.y_context};
+        const struct model_input input = {.shape = {call.n_context, call.n_query, call.n_columns},
+                                          .x = call.x,
+                                          .y_context = call.y_context,
+                                          .queries_alone = true};
         TRY(model_forward(w->run, model_values(w->model), &input, w->logits + i * per_estimator, f));
         ensemble_call_clear(&call);
         call = (struct ensemble_call){0};

@@ -27,57 +27,89 @@ float encode_mean(size_t n, const float *x, size_t stride)
 struct encode_sizes encode_sizes_of(const struct model *m, const struct model_shape *s)
 {
     const struct model_config *c = &m->config;
-    return (struct encode_sizes){s->n_context,     s->n_query, s->n_columns, c->group_features, c->groups_as_they_stand,
-                                 c->groups_overlap};
+    const size_t rows = s->n_context + s->n_query;
+    return (struct encode_sizes){.n_context = s->n_context,
+                                 .n_query = s->n_query,
+                                 .n_columns = s->n_columns,
+                                 .group_features = c->group_features,
+                                 .judged = rows,
+                                 .end = rows,
+                                 .as_they_stand = c->groups_as_they_stand,
+                                 .overlap = c->groups_overlap};
+}
+
+struct encode_sizes encode_sizes_for(const struct model *m, const struct model_input *input, enum model_part part)
+{
+    struct encode_sizes s = encode_sizes_of(m, &input->shape);
+    if (input->queries_alone) s.judged = s.n_context;
+    if (part == MODEL_CONTEXT) s.end = s.n_context;
+    if (part == MODEL_QUERY) s.first = s.n_context;
+    return s;
 }
 
 size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used)
 {
-    const size_t rows = s->n_context + s->n_query, n = s->n_columns;
+    const size_t n = s->n_columns;
     size_t count = 0;
     for (size_t c = 0; c < n; c++) {
-        bool differs = rows <= 1; /* a missing value differs from everything, itself too */
-        for (size_t i = 1; i < rows && !differs; i++) differs = !(x[i * n + c] == x[c]);
+        bool differs = s->judged <= 1; /* a missing value differs from everything, itself too */
+        for (size_t i = 1; i < s->judged && !differs; i++) differs = !(x[i * n + c] == x[c]);
         used[c] = differs;
         count += differs;
     }
     return count;
 }
 
-bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride)
+/* How one column is standardised. */
+struct scale {
+    float filling, mean, deviation;
+};
+
+static float filled(const struct scale *c, float x) { return isfinite(x) ? x : c->filling; }
+
+static float standardised(const struct scale *c, float x)
 {
-    const size_t rows = s->n_context + s->n_query, n = s->n_columns;
-    const float filling = encode_mean(s->n_context, x, n);
-    for (size_t i = 0; i < rows; i++) to[i * stride] = isfinite(x[i * n]) ? x[i * n] : filling;
+    const float z = (filled(c, x) - c->mean) / (c->deviation + FLT_EPSILON);
+    return z < -100.0f ? -100.0f : z > 100.0f ? 100.0f : z;
+}
+
+static struct scale scale_of(size_t n_context, const float *x, size_t n)
+{
+    struct scale c = {.filling = encode_mean(n_context, x, n), .deviation = 1.0f};
     double sum = 0, squares = 0;
-    for (size_t i = 0; i < s->n_context; i++) sum += to[i * stride];
-    const float mean = (float)(sum / (double)s->n_context);
-    for (size_t i = 0; i < s->n_context; i++) {
-        const double d = (double)to[i * stride] - mean;
+    for (size_t i = 0; i < n_context; i++) sum += filled(&c, x[i * n]);
+    c.mean = (float)(sum / (double)n_context);
+    for (size_t i = 0; i < n_context; i++) {
+        const double d = (double)filled(&c, x[i * n]) - c.mean;
         squares += d * d;
     }
-    float deviation = s->n_context > 1 ? (float)sqrt(squares / (double)(s->n_context - 1)) : 1.0f;
-    if (deviation == 0.0f) deviation = 1.0f;
-    bool differs = false;
-    for (size_t i = 0; i < rows; i++) {
-        const float z = (to[i * stride] - mean) / (deviation + FLT_EPSILON);
-        to[i * stride] = z < -100.0f ? -100.0f : z > 100.0f ? 100.0f : z;
-        differs |= to[i * stride] != to[0];
-    }
-    return differs;
+    if (n_context > 1) c.deviation = (float)sqrt(squares / (double)(n_context - 1));
+    if (c.deviation == 0.0f) c.deviation = 1.0f;
+    return c;
+}
+
+bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride)
+{
+    const size_t n = s->n_columns;
+    const struct scale c = scale_of(s->n_context, x, n);
+    for (size_t i = s->first; i < s->end; i++) to[(i - s->first) * stride] = standardised(&c, x[i * n]);
+    for (size_t i = 1; i < s->judged; i++)
+        if (standardised(&c, x[i * n]) != standardised(&c, x[0])) return true;
+    return false;
 }
 
 /* One group: its columns, then zeros up to the group's size, scaled by how many of them vary. */
 static void encode_group(const struct encode_sizes *s, const float *x, const size_t *columns, size_t n_columns,
                          float *to, size_t stride)
 {
-    const size_t rows = s->n_context + s->n_query, size = s->group_features;
+    const size_t rows = s->end - s->first, size = s->group_features;
     size_t varying = 0;
     for (size_t j = 0; j < size; j++) {
         bool differs = false;
         if (j < n_columns) differs = encode_column(s, x + columns[j], to + j, stride);
         for (size_t i = 0; i < rows; i++) {
-            to[i * stride + size + j] = j < n_columns ? encode_indicator(x[i * s->n_columns + columns[j]]) : 0.0f;
+            const float *row = x + (s->first + i) * s->n_columns;
+            to[i * stride + size + j] = j < n_columns ? encode_indicator(row[columns[j]]) : 0.0f;
             if (!differs) to[i * stride + j] = 0.0f;
         }
         varying += differs;
@@ -134,14 +166,29 @@ static void rank_targets(size_t n_context, size_t rows, float *target)
     for (size_t i = 0; i < rows; i++) target[2 * i] = target[2 * i] >= 0 ? rank : -1.0f - target[2 * i];
 }
 
+/* How many different ones of the context's targets are below y; all are whole numbers. */
+static float rank_of(size_t n_context, const float *y_context, float y)
+{
+    float rank = 0, below = -INFINITY;
+    for (;; rank++) {
+        float next = INFINITY;
+        for (size_t i = 0; i < n_context; i++)
+            if (y_context[i] > below && y_context[i] < next) next = y_context[i];
+        if (!(next < y)) return rank;
+        below = next;
+    }
+}
+
 void encode_targets(const struct encode_sizes *s, const float *y_context, enum encode_kind kind, float *target)
 {
-    const size_t rows = s->n_context + s->n_query;
-    const float mean = encode_mean(s->n_context, y_context, 1), filling = kind == ENCODE_CODES ? ceilf(mean) : mean;
-    for (size_t i = 0; i < rows; i++) {
+    const float mean = encode_mean(s->n_context, y_context, 1);
+    float filling = kind == ENCODE_CODES ? ceilf(mean) : mean;
+    if (kind == ENCODE_RANKS && s->first == s->n_context) filling = rank_of(s->n_context, y_context, mean);
+    for (size_t i = s->first; i < s->end; i++) {
         const float y = i < s->n_context ? y_context[i] : NAN;
-        target[2 * i] = isfinite(y) ? y : filling;
-        target[2 * i + 1] = encode_indicator(y);
+        float *to = target + 2 * (i - s->first);
+        to[0] = isfinite(y) ? y : filling;
+        to[1] = encode_indicator(y);
     }
-    if (kind == ENCODE_RANKS) rank_targets(s->n_context, rows, target);
+    if (kind == ENCODE_RANKS && s->first < s->n_context) rank_targets(s->n_context, s->end, target);
 }

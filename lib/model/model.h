@@ -66,6 +66,10 @@ struct model_input {
     struct model_shape shape;
     const float *x;         /* [n_context + n_query][n_columns] row-major, NaN = missing */
     const float *y_context; /* [n_context]: class code (permuted) or standardised target */
+    /* Whether a column is constant, and so left out, is told by the context alone: query rows do not see each other
+     * then, and a row's logits have the same bits with any other rows beside it. false: by all rows, as TabPFN does
+     * where it is given both at once. */
+    bool queries_alone;
 };
 /* Classification target for the loss. */
 struct model_target {
@@ -93,6 +97,7 @@ struct model_regression_target {
 struct model_plan {
     size_t weights;
     size_t activations, scratch, total;
+    size_t kept; /* of the activations: what of a context is kept for its queries (model_plan_kept) */
 };
 int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward,
                int n_threads, struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -106,6 +111,20 @@ struct model_run;
 int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
                    enum model_recompute recompute, bool backward, struct threads *pool,
                    struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Predictions in blocks of rows: a context is encoded once (model_keep_context: `input` with its query rows ignored),
+ * what query rows need of each layer stays in the run's memory, and any number of blocks of query rows follow
+ * (model_forward_kept: `input` is that context again, with the block's rows behind it, which are judged alone, see
+ * struct model_input). Gives the bits of model_forward with queries_alone. `largest` has the rows of a block. */
+int model_plan_kept(const struct model *m, struct model_shape largest, int n_threads, struct model_plan *plan,
+                    struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_run_open_kept(struct model_run **out, const struct model *m, struct model_shape largest, struct threads *pool,
+                        struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_keep_context(struct model_run *run, const float *values, const struct model_input *input,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Errors: as model_forward, and TABFT_USE for a context of another shape than the one that was kept. */
+int model_forward_kept(struct model_run *run, const float *values, const struct model_input *input, float *logits,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* logits [n_query][model_outputs]; values: flat weights. */
 int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
                   struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -54,6 +54,10 @@ struct model_config {
     struct model_stages stages;  /* v3 */
 };
 
+/* Which rows a call computes. Query rows see nothing of each other, so those of MODEL_QUERY, against what a call of
+ * MODEL_CONTEXT has kept (tape_keep), come out as those of MODEL_WHOLE. */
+enum model_part { MODEL_WHOLE, MODEL_CONTEXT, MODEL_QUERY };
+
 /* What a call of a network records on: the numbers of its tape's inputs and results. */
 struct model_tape {
     int feature;             /* [rows * groups][2 * group_features]: values, then indicators (if it has any) */
@@ -64,10 +68,12 @@ struct model_tape {
     int labels;              /* int32, a regressor's float [n_query] */
     int permutation;         /* int32 [n_classes]; a classifier's */
     int borders, impossible; /* [buckets + 1], [buckets]; a regressor's */
-    int logits, loss;        /* loss: TAPE_NONE where none was asked for */
+    int logits, loss;        /* loss: TAPE_NONE where none was asked for. MODEL_CONTEXT: logits is what is kept last */
+    enum model_part part;    /* set before recording */
 };
 struct model_call_shape {
     size_t n_context, n_query, n_groups;
+    enum model_part part;           /* MODEL_CONTEXT: n_query is 0 */
     size_t n_classes;               /* of a classifier's loss; 0: no such loss */
     double scale;                   /* of a classifier's loss */
     const struct op_bar_loss *bars; /* a regressor's loss; NULL: none */
@@ -179,18 +185,22 @@ void loss_fill(const struct model *m, const struct tape_plan *p, void *memory, c
 /* ---- encode.c: the table as the v2 family's networks see it ---- */
 struct encode_sizes {
     size_t n_context, n_query, n_columns, group_features;
+    size_t judged;      /* rows that tell whether a column differs anywhere: the first ones */
+    size_t first, end;  /* rows that are encoded; row `first` is the first of the output */
     bool as_they_stand; /* groups are made of all columns; else of the used ones */
     bool overlap;       /* as many groups as columns; encode_features is not for these */
 };
 struct encode_sizes encode_sizes_of(const struct model *m, const struct model_shape *shape);
+/* The rows that a part of the network takes in. */
+struct encode_sizes encode_sizes_for(const struct model *m, const struct model_input *input, enum model_part part);
 /* What stands beside a number to say that it is missing or infinite, 0 otherwise. */
 float encode_indicator(float x);
 /* Mean of the finite ones of n numbers `stride` apart; 0 where there are none. */
 float encode_mean(size_t n, const float *x, size_t stride);
-/* One column standardised by its context rows: to[i * stride] for row i, missing and infinite ones filled. Returns
- * whether it differs anywhere. */
+/* One column standardised by its context rows: to[i * stride] for row first + i, missing and infinite ones filled.
+ * Returns whether it differs anywhere. */
 bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride);
-/* Marks the columns that differ anywhere over context and query; returns how many. */
+/* Marks the columns that differ anywhere over the judged rows; returns how many. */
 size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used);
 /* How many groups there are when `n_used` columns are used. */
 size_t encode_groups(const struct encode_sizes *s, size_t n_used);

@@ -182,7 +182,8 @@ static int norm(const struct model *m, struct tape *t, size_t block, size_t whic
 }
 
 struct tokens {
-    size_t rows, n_context, columns; /* rows and n_context with the thinking rows */
+    size_t rows, n_context, columns; /* rows (of the part) and n_context with the thinking rows */
+    enum model_part part;
 };
 
 /* The cells of a row attend to each other: a sequence is a row. */
@@ -211,24 +212,42 @@ static int between_features(const struct model *m, struct tape *t, size_t block,
     return norm(m, t, block, NORM_ROW, y);
 }
 
+/* Keys and values of the context's cells, and how many heads they have. Query rows need head 0 alone: that is kept. */
+static int keys_and_values(const struct model *m, struct tape *t, size_t block, const struct tokens *n, int x,
+                           struct model_tape *io, size_t *heads)
+{
+    const size_t h = m->config.heads, cells = n->n_context * n->columns, width = m->config.width / h;
+    *heads = n->part == MODEL_QUERY ? 1 : h;
+    if (n->part == MODEL_QUERY) return tape_kept(t, 2 * cells, width);
+    const int kv = tape_linear(t, x, cells, block_weight(m, t, block, COLUMN_K, 2), TAPE_NONE, TAPE_NONE);
+    if (n->part == MODEL_CONTEXT) {
+        io->logits = tape_select_pieces(t, kv, width, 0, h, 1, 2 * cells);
+        tape_keep(t, io->logits);
+    }
+    return kv;
+}
+
 /* The cells of a column attend to those of the context rows; query rows all use key-value head 0. */
-static int between_cells(const struct model *m, struct tape *t, size_t block, const struct tokens *n, int x)
+static int between_cells(const struct model *m, struct tape *t, size_t block, const struct tokens *n, int x,
+                         struct model_tape *io)
 {
     const size_t e = m->config.width, h = m->config.heads, c = n->columns;
-    int kv = tape_linear(t, x, n->n_context * c, block_weight(m, t, block, COLUMN_K, 2), TAPE_NONE, TAPE_NONE);
+    size_t kv_heads;
+    int kv = keys_and_values(m, t, block, n, x, io, &kv_heads);
+    const size_t kv_width = kv_heads * (e / h), n_context = n->part == MODEL_QUERY ? 0 : n->n_context;
     int q = tape_linear(t, x, n->rows * c, block_weight(m, t, block, COLUMN_Q, 1), TAPE_NONE, TAPE_NONE);
     struct op_attention a = {
         .sequences = c,
-        .n_context = n->n_context,
-        .n_query = n->rows - n->n_context,
+        .n_context = n_context,
+        .n_query = n->rows - n_context,
         .n_keys = n->n_context,
         .heads = h,
         .width = e / h,
-        .context_kv_heads = h,
+        .context_kv_heads = kv_heads,
         .query_kv_heads = 1,
         .q = {e, c * e, 0},
-        .k = {2 * e, c * 2 * e, 0},
-        .v = {2 * e, c * 2 * e, e},
+        .k = {2 * kv_width, c * 2 * kv_width, 0},
+        .v = {2 * kv_width, c * 2 * kv_width, kv_width},
         .o = {e, c * e, 0},
         .statistics = {2 * h, c * 2 * h, 0},
     };
@@ -259,7 +278,7 @@ static int embed_features(const struct model *m, struct tape *t, int feature, si
 static int embed(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
 {
     const struct model_config *c = &m->config;
-    const size_t rows = s->n_context + s->n_query;
+    const size_t rows = s->part == MODEL_QUERY ? s->n_query : s->n_context + s->n_query;
     io->feature = tape_input(t, rows * s->n_groups, 2 * c->group_features);
     io->target = tape_input(t, rows, 2);
     io->column = tape_input(t, s->n_groups, c->width / 4);
@@ -268,13 +287,16 @@ static int embed(const struct model *m, const struct model_call_shape *s, struct
                              named(m, t, "feature_positional_embedding_embeddings.bias"), TAPE_NONE);
     int target = tape_linear(t, io->target, rows, named(m, t, "target_embedder.weight"),
                              named(m, t, "target_embedder.bias"), TAPE_NONE);
-    return tape_assemble(t, feature, column, target, named(m, t, "add_thinking_rows.row_token_values_TE"));
+    int thinking = s->part == MODEL_QUERY ? TAPE_NONE : named(m, t, "add_thinking_rows.row_token_values_TE");
+    return tape_assemble(t, feature, column, target, thinking);
 }
 
 void v2_family_record(const struct model *m, const struct model_call_shape *s, struct tape *t, struct model_tape *io)
 {
     const struct model_config *c = &m->config;
-    struct tokens n = {c->thinking_rows + s->n_context + s->n_query, c->thinking_rows + s->n_context, s->n_groups + 1};
+    struct tokens n = {c->thinking_rows + s->n_context + s->n_query, c->thinking_rows + s->n_context, s->n_groups + 1,
+                       s->part};
+    if (s->part == MODEL_QUERY) n.rows = s->n_query;
     int x = embed(m, s, t, io);
     for (size_t b = 0; b < c->layers; b++) {
         tape_segment(t);
@@ -284,13 +306,15 @@ void v2_family_record(const struct model *m, const struct model_call_shape *s, s
             x = tape_select(t, x, n.columns - 1, n.columns, n.rows);
             n.columns = 1;
         }
-        x = between_cells(m, t, b, &n, x);
+        x = between_cells(m, t, b, &n, x, io);
         tape_cheap(t, x);
         x = each_alone(m, t, b, &n, x);
         tape_cheap(t, x);
     }
     tape_segment_end(t);
-    int answer = tape_select(t, x, n.n_context * n.columns + n.columns - 1, n.columns,
+    if (s->part == MODEL_CONTEXT) return;
+    const size_t first = n.rows - s->n_query;
+    int answer = tape_select(t, x, first * n.columns + n.columns - 1, n.columns,
                              s->n_query); /* the target column of query rows */
     int hidden = tape_linear(t, answer, s->n_query, named(m, t, "output_projection.0.weight"),
                              named(m, t, "output_projection.0.bias"), TAPE_NONE);
@@ -304,7 +328,7 @@ void v2_family_fill(const struct model *m, const struct tape_plan *p, void *memo
                     const struct model_input *input, const bool *used)
 {
     const struct model_config *c = &m->config;
-    const struct encode_sizes s = encode_sizes_of(m, &input->shape);
+    const struct encode_sizes s = encode_sizes_for(m, input, io->part);
     const enum encode_kind kind = model_task(m) != MODEL_CLASSIFICATION ? ENCODE_NUMBERS
                                   : c->classes_as_ranks                 ? ENCODE_RANKS
                                                                         : ENCODE_CODES;

@@ -18,7 +18,9 @@ struct recorder {
     struct tape *t;
     const struct model_tape *io;
     size_t next;
-    size_t n_context, n_query, n_rows, n_columns;
+    size_t n_context, n_query, n_rows, n_columns; /* n_rows: of the part */
+    enum model_part part;
+    int kept; /* what was kept last */
 };
 
 /* The next `count` parameters, of equal widths, as one matrix: they follow each other. */
@@ -31,6 +33,17 @@ static int take_some(struct recorder *r, size_t count)
     return tape_parameter(r->t, p->offset, vector ? 1 : p->shape[0] * count, vector ? p->shape[0] : p->shape[1]);
 }
 static int take(struct recorder *r) { return take_some(r, 1); }
+
+/* Those of what query rows do not compute. */
+static void skip(struct recorder *r, size_t count) { r->next += count; }
+
+/* What query rows need of the context: MODEL_CONTEXT keeps it. */
+static void keep(struct recorder *r, int x)
+{
+    if (r->part != MODEL_CONTEXT) return;
+    tape_keep(r->t, x);
+    r->kept = x;
+}
 
 static int norm_by(struct recorder *r, int x, int w)
 {
@@ -80,9 +93,12 @@ static int scaled(struct recorder *r, int q, size_t heads)
     return tape_modulate(r->t, q, m, base);
 }
 
+enum { GATHER_PARAMETERS = 18 }; /* that gather_column takes */
+
 /* The points of each column attend to its context cells [n_rows][n_columns]: gives [n_columns][inducing]. */
 static int gather_column(struct recorder *r, int x)
 {
+    const size_t first = r->next;
     const struct model_stages *s = &r->m->config.stages;
     const size_t e = r->m->config.width, h = s->column_heads, c = r->n_columns, n = s->inducing;
     const int points = take(r), queries = norm(r, points), cells = norm(r, x);
@@ -103,17 +119,21 @@ static int gather_column(struct recorder *r, int x)
                                    .o = {n * e, e, 0},
                                    .statistics = {n * 2 * h, 2 * h, 0}};
     const int o = tape_attention(r->t, &a, each, kv, kv);
-    return mlp(r, tape_linear(r->t, o, c * n, take(r), TAPE_NONE, own));
+    const int gathered = mlp(r, tape_linear(r->t, o, c * n, take(r), TAPE_NONE, own));
+    assert(r->next == first + GATHER_PARAMETERS);
+    (void)first;
+    return gathered;
 }
 
-/* All cells of a column attend to its points. */
+/* All cells of a column attend to its points; their keys and values are kept. */
 static int spread_column(struct recorder *r, int x, int points)
 {
     const struct model_stages *s = &r->m->config.stages;
     const size_t e = r->m->config.width, h = s->column_heads, c = r->n_columns, n = s->inducing;
-    const int cells = norm(r, x), keys = norm(r, points);
-    const int q = linear(r, cells, r->n_rows * c);
-    const int kv = tape_linear(r->t, keys, c * n, take_some(r, 2), TAPE_NONE, TAPE_NONE);
+    const int cells = norm(r, x), w = take(r), q = linear(r, cells, r->n_rows * c), kv_w = take_some(r, 2);
+    const int kv = r->part == MODEL_QUERY ? tape_kept(r->t, c * n, 2 * e)
+                                          : tape_linear(r->t, norm_by(r, points, w), c * n, kv_w, TAPE_NONE, TAPE_NONE);
+    keep(r, kv);
     const struct op_attention a = {.sequences = c,
                                    .n_context = r->n_rows,
                                    .n_keys = n,
@@ -184,20 +204,36 @@ static int last_row_block(struct recorder *r, int x, size_t tokens)
     return mlp(r, tape_linear(r->t, o, r->n_rows * n, take(r), TAPE_NONE, lead));
 }
 
+/* Keys and values of the context's rows, and how many heads they have; the heads that query rows use are kept. */
+static int keys_and_values(struct recorder *r, int rows, size_t *heads)
+{
+    const struct model_config *c = &r->m->config;
+    const size_t own = c->stages.context_kv_heads, used = c->stages.query_kv_heads;
+    const size_t width = c->width * c->stages.row_tokens / c->heads;
+    const int w = take_some(r, 2);
+    *heads = r->part == MODEL_QUERY ? used : own;
+    if (r->part == MODEL_QUERY) return tape_kept(r->t, 2 * r->n_context * used, width);
+    const int kv = tape_linear(r->t, rows, r->n_context, w, TAPE_NONE, TAPE_NONE);
+    if (r->part == MODEL_CONTEXT) keep(r, tape_select_pieces(r->t, kv, width, 0, own, used, 2 * r->n_context));
+    return kv;
+}
+
 /* Rows attend to the context's. */
 static int context_block(struct recorder *r, int x)
 {
     const struct model_config *c = &r->m->config;
-    const size_t e = c->width * c->stages.row_tokens, h = c->heads, kv_width = e / h * c->stages.context_kv_heads;
+    const size_t e = c->width * c->stages.row_tokens, h = c->heads;
     const int rows = norm(r, x), q = linear(r, rows, r->n_rows);
-    const int kv = tape_linear(r->t, rows, r->n_context, take_some(r, 2), TAPE_NONE, TAPE_NONE);
+    size_t kv_heads;
+    const int kv = keys_and_values(r, rows, &kv_heads);
+    const size_t kv_width = e / h * kv_heads, n_context = r->part == MODEL_QUERY ? 0 : r->n_context;
     const struct op_attention a = {.sequences = 1,
-                                   .n_context = r->n_context,
-                                   .n_query = r->n_query,
+                                   .n_context = n_context,
+                                   .n_query = r->n_rows - n_context,
                                    .n_keys = r->n_context,
                                    .heads = h,
                                    .width = e / h,
-                                   .context_kv_heads = c->stages.context_kv_heads,
+                                   .context_kv_heads = kv_heads,
                                    .query_kv_heads = c->stages.query_kv_heads,
                                    .q = {0, e, 0},
                                    .k = {0, 2 * kv_width, 0},
@@ -208,11 +244,17 @@ static int context_block(struct recorder *r, int x)
     return mlp(r, tape_linear(r->t, o, r->n_rows, take(r), TAPE_NONE, x));
 }
 
-/* x with what the targets say added to the context's tokens. */
+/* x, read as rows of the targets' width, with what the targets say added to the context's tokens. */
 static int with_targets(struct recorder *r, int x, size_t tokens)
 {
-    const int y = r->m->config.task == MODEL_CLASSIFICATION ? tape_lookup(r->t, take(r), r->io->target)
-                                                            : linear_with_bias(r, r->io->target, r->n_context);
+    const bool classifies = r->m->config.task == MODEL_CLASSIFICATION;
+    if (r->part == MODEL_QUERY) {
+        const size_t width = r->m->parameters[r->next].shape[classifies ? 1 : 0];
+        skip(r, classifies ? 1 : 2);
+        return tape_width(r->t, x) == width ? x : tape_select_pieces(r->t, x, width, 0, 1, 1, r->n_rows * tokens);
+    }
+    const int y = classifies ? tape_lookup(r->t, take(r), r->io->target)
+                             : linear_with_bias(r, r->io->target, r->n_context);
     return tape_add_rows(r->t, x, tokens, y);
 }
 
@@ -220,9 +262,14 @@ static int head(struct recorder *r, int x)
 {
     const struct model_config *c = &r->m->config;
     const struct model_stages *s = &c->stages;
-    const int answer = tape_select(r->t, x, r->n_context, 1, r->n_query);
-    if (c->task == MODEL_REGRESSION) return two_layers(r, answer, r->n_query);
-    const int k = linear_with_bias(r, x, r->n_context);
+    const bool decodes = c->task == MODEL_CLASSIFICATION;
+    const int w = decodes ? take(r) : TAPE_NONE, bias = decodes ? take(r) : TAPE_NONE;
+    int k = TAPE_NONE;
+    if (decodes && r->part == MODEL_QUERY) k = tape_kept(r->t, r->n_context, tape_rows(r->t, w));
+    else if (decodes) keep(r, k = tape_linear(r->t, x, r->n_context, w, bias, TAPE_NONE));
+    if (r->part == MODEL_CONTEXT) return r->kept;
+    const int answer = tape_select(r->t, x, r->n_rows - r->n_query, 1, r->n_query);
+    if (!decodes) return two_layers(r, answer, r->n_query);
     int q = linear_with_bias(r, answer, r->n_query);
     if (s->decoder_scales) q = scaled(r, q, s->decoder_heads);
     return tape_vote(r->t, q, k, r->io->target, s->decoder_heads, c->max_classes);
@@ -238,8 +285,10 @@ void v3_family_record(const struct model *m, const struct model_call_shape *shap
                          .io = io,
                          .n_context = shape->n_context,
                          .n_query = shape->n_query,
-                         .n_rows = shape->n_context + shape->n_query,
-                         .n_columns = shape->n_groups};
+                         .n_rows = shape->n_query + (shape->part == MODEL_QUERY ? 0 : shape->n_context),
+                         .n_columns = shape->n_groups,
+                         .part = shape->part,
+                         .kept = TAPE_NONE};
     const size_t cells = r.n_rows * r.n_columns, tokens = s->row_tokens + r.n_columns;
     io->column = TAPE_NONE;
     io->feature = tape_input(t, cells, c->group_features * (s->has_indicators ? 2 : 1));
@@ -250,7 +299,10 @@ void v3_family_record(const struct model *m, const struct model_call_shape *shap
     x = with_targets(&r, x, r.n_columns);
     for (size_t b = 0; b < s->column_blocks; b++) {
         tape_segment(t);
-        x = spread_column(&r, x, gather_column(&r, x));
+        int points = TAPE_NONE;
+        if (r.part == MODEL_QUERY) skip(&r, GATHER_PARAMETERS);
+        else points = gather_column(&r, x);
+        x = spread_column(&r, x, points);
     }
     tape_segment(t);
     const int lead = take(&r);
@@ -268,6 +320,7 @@ void v3_family_record(const struct model *m, const struct model_call_shape *shap
     }
     tape_segment_end(t);
     io->logits = head(&r, norm(&r, x));
+    if (r.part == MODEL_CONTEXT) return;
     assert(r.next == m->n_parameters);
     model_record_loss(m, shape, t, io);
 }
@@ -275,10 +328,10 @@ void v3_family_record(const struct model *m, const struct model_call_shape *shap
 /* ---- inputs ---- */
 
 /* Number i of a cell's values is that of the column 2^i behind it, the columns standing in a ring. */
-static void fill_features(const struct model *m, const struct model_input *input, float *feature)
+static void fill_features(const struct model *m, const struct model_input *input, enum model_part part, float *feature)
 {
-    const struct encode_sizes s = encode_sizes_of(m, &input->shape);
-    const size_t rows = s.n_context + s.n_query, n = s.n_columns, group = s.group_features;
+    const struct encode_sizes s = encode_sizes_for(m, input, part);
+    const size_t rows = s.end - s.first, n = s.n_columns, group = s.group_features;
     const bool indicators = m->config.stages.has_indicators;
     const size_t width = group * (indicators ? 2 : 1), stride = n * width;
     for (size_t c = 0; c < n; c++) {
@@ -288,7 +341,7 @@ static void fill_features(const struct model *m, const struct model_input *input
             float *const to = feature + (c + n - ((size_t)1 << j) % n) % n * width + j;
             for (size_t i = 0; i < rows; i++) {
                 to[i * stride] = first[i * stride];
-                if (indicators) to[i * stride + group] = encode_indicator(input->x[i * n + c]);
+                if (indicators) to[i * stride + group] = encode_indicator(input->x[(s.first + i) * n + c]);
             }
         }
     }
@@ -321,7 +374,7 @@ void v3_family_fill(const struct model *m, const struct tape_plan *p, void *memo
                     const struct model_input *input, const bool *used)
 {
     (void)used;
-    fill_features(m, input, tape_plan_input(p, memory, io->feature));
+    fill_features(m, input, io->part, tape_plan_input(p, memory, io->feature));
     fill_targets(m, input, tape_plan_input(p, memory, io->target));
     *(float *)tape_plan_input(p, memory, io->log_keys) = (float)log((double)input->shape.n_context);
     if (io->turns != TAPE_NONE)

@@ -41,7 +41,7 @@ static int fullest(const struct tape_plan *p, size_t *out, struct tabft_failure 
     if (error < 0) return error;
     for (size_t i = 0; i < p->n_buffers; i++) {
         const struct tape_buffer *b = &p->buffers[i];
-        if (b->scratch || b->first < 0) continue;
+        if (b->scratch || b->kept || b->first < 0) continue;
         change[b->first] += (long long)b->bytes;
         change[b->last + 1] -= (long long)b->bytes;
     }
@@ -61,13 +61,14 @@ int tape_layout(struct tape_plan *p, struct tape_sizes *sizes, struct tabft_fail
     struct placed *by_size = NULL, *by_offset = NULL;
     TRY(memory_new(&by_size, p->n_buffers, sizeof *by_size, "a memory plan", f));
     TRY(memory_new(&by_offset, p->n_buffers, sizeof *by_offset, "a memory plan", f));
+    size_t n = 0;
     for (size_t i = 0; i < p->n_buffers; i++) {
         const struct tape_buffer *b = &p->buffers[i];
-        by_size[i] = (struct placed){b->bytes, 0, b->first, b->last, i};
+        if (!b->kept) by_size[n++] = (struct placed){b->bytes, 0, b->first, b->last, i};
     }
-    qsort(by_size, p->n_buffers, sizeof *by_size, larger_first);
+    qsort(by_size, n, sizeof *by_size, larger_first);
     p->total = 0;
-    for (size_t i = 0; i < p->n_buffers; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct placed b = by_size[i];
         b.offset = lowest_place(by_offset, i, &b);
         size_t end;
@@ -84,6 +85,7 @@ int tape_layout(struct tape_plan *p, struct tape_sizes *sizes, struct tabft_fail
     }
     TRY(fullest(p, &sizes->activations, f));
     sizes->total = p->total;
+    sizes->kept = p->kept;
     sizes->scratch = sizes->total - sizes->activations;
 fail:
     free(by_size);

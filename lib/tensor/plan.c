@@ -39,6 +39,19 @@ static int new_buffer(struct maker *m, size_t bytes, bool scratch, int *out)
     return 0;
 }
 
+/* A value's buffer: among the others by its time, or in the block of kept tensors behind those before it. */
+static int value_buffer(struct maker *m, int value, int *out)
+{
+    int error = new_buffer(m, tape_value_bytes(m->t, value), false, out);
+    if (error < 0 || !m->t->values[value].kept) return error;
+    struct tape_buffer *b = &m->p->buffers[*out];
+    b->kept = true;
+    b->offset = m->p->kept;
+    if (!size_add(m->p->kept, b->bytes, &m->p->kept))
+        return tabft_fail(m->f, TABFT_SYSTEM, "what is kept of a context does not fit this machine; use fewer rows");
+    return 0;
+}
+
 static int new_step(struct maker *m, const struct tape_step *step)
 {
     struct tape_plan *p = m->p;
@@ -84,7 +97,7 @@ static int forward_step(struct maker *m, int node)
     for (int i = 0; i < OP_OUTPUTS_MAX; i++) {
         int value = n->out[i];
         if (value == TAPE_NONE) continue;
-        TRY(new_buffer(m, tape_value_bytes(m->t, value), false, &m->instance[value]));
+        TRY(value_buffer(m, value, &m->instance[value]));
         m->epoch[value] = m->now;
         m->usable[value] = m->now == 0 ? m->kept[value] : !m->t->values[value].cheap;
         step.out[i] = m->instance[value];
@@ -258,7 +271,7 @@ static int order(struct maker *m)
     choose_kept(m);
     for (size_t v = 0; v < t->n_values; v++) {
         if (t->values[v].origin != TAPE_INPUT) continue;
-        TRY(new_buffer(m, tape_value_bytes(t, (int)v), false, &m->instance[v]));
+        TRY(value_buffer(m, (int)v, &m->instance[v]));
         p->input_buffer[v] = m->instance[v];
         p->buffers[m->instance[v]].first = 0; /* filled before the first step */
         p->buffers[m->instance[v]].last = 0;

@@ -70,6 +70,19 @@ int tape_parameter(struct tape *t, size_t offset, size_t rows, size_t width)
                                             .has_gradient = true});
 }
 
+int tape_kept(struct tape *t, size_t rows, size_t width)
+{
+    return new_value(t,
+                     (struct tape_value){.origin = TAPE_INPUT, .rows = rows, .width = width, .node = -1, .kept = true});
+}
+
+void tape_keep(struct tape *t, int value)
+{
+    if (t->failure.code != 0) return;
+    assert(t->values[value].origin == TAPE_COMPUTED);
+    t->values[value].kept = true;
+}
+
 /* Records one operation with up to four inputs; its first output is [rows][width], its second, if any,
  * [rows2][width2]. */
 static int record(struct tape *t, struct op op, const int in[OP_INPUTS_MAX], size_t rows, size_t width, size_t rows2,
@@ -159,13 +172,19 @@ int tape_assemble(struct tape *t, int feature, int column, int target, int think
     return record(t, op, (int[]){feature, column, target, thinking}, rows, a.width, 0, 0);
 }
 
-int tape_select_runs(struct tape *t, int x, size_t first, size_t step, size_t run, size_t groups)
+int tape_select_pieces(struct tape *t, int x, size_t width, size_t first, size_t step, size_t run, size_t groups)
 {
     if (t->failure.code != 0) return 0;
     const struct tape_value *v = &t->values[x];
-    assert(groups == 0 || first + (groups - 1) * step + run <= v->rows);
-    struct op op = {.kind = OP_SELECT, .select = {first, step, run, groups * run, v->width}};
-    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, groups * run, v->width, 0, 0);
+    assert(groups == 0 || (first + (groups - 1) * step + run) * width <= v->rows * v->width);
+    (void)v;
+    struct op op = {.kind = OP_SELECT, .select = {first, step, run, groups * run, width}};
+    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, groups * run, width, 0, 0);
+}
+
+int tape_select_runs(struct tape *t, int x, size_t first, size_t step, size_t run, size_t groups)
+{
+    return t->failure.code != 0 ? 0 : tape_select_pieces(t, x, t->values[x].width, first, step, run, groups);
 }
 
 int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows)

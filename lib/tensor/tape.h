@@ -24,6 +24,12 @@ void tape_close(struct tape *t);
 int tape_input(struct tape *t, size_t rows, size_t width);
 int tape_parameter(struct tape *t, size_t offset, size_t rows, size_t width);
 
+/* From one tape to another: what a run of the first keeps is an input of every run of the second. Both lie in a block
+ * of memory of their own, in the order in which they were recorded, which must be the same in both tapes, as must their
+ * sizes in the largest shapes. Forward only. tape_keep marks a tensor that an operation has made. */
+void tape_keep(struct tape *t, int value);
+int tape_kept(struct tape *t, size_t rows, size_t width);
+
 /* The operations of ops.h. tape_linear takes the first `rows` rows of x, read as rows of w's width. */
 int tape_linear(struct tape *t, int x, size_t rows, int w, int bias, int residual);
 /* q, k and v may be one tensor; strides say where each begins. Gives o; the statistics follow it unseen. */
@@ -35,6 +41,8 @@ int tape_assemble(struct tape *t, int feature, int column, int target, int think
 int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows);
 /* `groups` runs of `run` rows. */
 int tape_select_runs(struct tape *t, int x, size_t first, size_t step, size_t run, size_t groups);
+/* The same of x read as rows of `width`. */
+int tape_select_pieces(struct tape *t, int x, size_t width, size_t first, size_t step, size_t run, size_t groups);
 /* rows: of the table; x TAPE_NONE: the lead alone, `rows` times. */
 int tape_prepend(struct tape *t, int lead, int x, size_t rows);
 /* x is read as rows of y's width, and so the result is. */
@@ -69,6 +77,7 @@ struct tape_sizes {
     size_t total;       /* bytes of the block of memory */
     size_t activations; /* at the fullest moment: tensors that live longer than one operation */
     size_t scratch;     /* total - activations */
+    size_t kept;        /* bytes of the other block: of tape_keep and tape_kept; not in total */
 };
 
 /* Orders the work of a recorded tape and lays out its memory for `backend`. The plan stays good for every tape that
@@ -87,5 +96,8 @@ const void *tape_plan_last(const struct tape_plan *p, const void *memory);
  * and then summed up (NULL without backward). Waits for the end. Errors: the backend's. */
 int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
              const float *values, float *gradient, size_t n_parameters, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* A forward plan whose tape keeps tensors or takes kept ones: `kept` is their block. */
+int tape_run_kept(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
+                  void *kept, const float *values, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

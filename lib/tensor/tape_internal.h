@@ -15,6 +15,7 @@ struct tape_value {
     size_t offset; /* TAPE_PARAMETER: in the flat vector */
     int node;      /* TAPE_COMPUTED: who makes it */
     bool cheap;
+    bool kept;         /* its place is in the block of kept tensors */
     bool has_gradient; /* a parameter is behind it */
 };
 
@@ -56,6 +57,7 @@ struct tape_buffer {
     size_t bytes, offset;
     long first, last;
     bool scratch;
+    bool kept; /* `offset` is in the block of kept tensors, whatever the time */
 };
 
 struct tape_plan {
@@ -66,7 +68,7 @@ struct tape_plan {
     int *input_buffer; /* [n_values]: of an input */
     size_t n_values, n_nodes;
     int last_buffer;
-    size_t total;
+    size_t total, kept; /* bytes of the two blocks */
 };
 
 /* Gives every buffer an offset such that buffers alive at the same time do not overlap; sets p->total and *sizes. */

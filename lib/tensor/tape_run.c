@@ -18,7 +18,7 @@ const void *tape_plan_last(const struct tape_plan *p, const void *memory)
 struct runner {
     const struct tape_plan *p;
     const struct tape *t;
-    void *memory;
+    void *memory, *kept;
     const float *values;
     float *gradient;
 };
@@ -29,7 +29,7 @@ static void *buffer(const struct runner *r, int number, size_t bytes)
     const struct tape_buffer *b = &r->p->buffers[number];
     assert(bytes <= b->bytes);
     (void)bytes;
-    return (char *)r->memory + b->offset;
+    return (char *)(b->kept ? r->kept : r->memory) + b->offset;
 }
 
 static void *value_buffer(const struct runner *r, int number, int value)
@@ -55,10 +55,12 @@ static struct op_call call_of(const struct runner *r, const struct tape_step *s)
     return call;
 }
 
-int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
-             const float *values, float *gradient, size_t n_parameters, struct tabft_failure *f)
+static int run(const struct runner *r, const struct tensor_backend *backend, size_t n_parameters,
+               struct tabft_failure *f)
 {
-    struct runner r = {p, t, memory, values, gradient};
+    const struct tape_plan *p = r->p;
+    const struct tape *t = r->t;
+    float *gradient = r->gradient;
     if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
     assert(t->n_nodes == p->n_nodes && t->n_values == p->n_values);
     assert((gradient != NULL) == p->options.backward);
@@ -67,10 +69,10 @@ int tape_run(const struct tape_plan *p, const struct tape *t, const struct tenso
         const struct tape_step *s = &p->steps[i];
         if (s->kind == STEP_ZERO) {
             const struct tape_value *v = &t->values[s->node];
-            backend->zero(backend->state, value_buffer(&r, s->d_out, s->node), v->rows * v->width);
+            backend->zero(backend->state, value_buffer(r, s->d_out, s->node), v->rows * v->width);
             continue;
         }
-        struct op_call call = call_of(&r, s);
+        struct op_call call = call_of(r, s);
         const struct tensor_kernels *k = &backend->kernels[call.op->kind];
         if (s->kind == STEP_FORWARD)
             k->forward(backend->state, &call);
@@ -78,4 +80,18 @@ int tape_run(const struct tape_plan *p, const struct tape *t, const struct tenso
             k->backward(backend->state, &call);
     }
     return backend->finish(backend->state, f);
+}
+
+int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
+             const float *values, float *gradient, size_t n_parameters, struct tabft_failure *f)
+{
+    assert(p->kept == 0);
+    return run(&(struct runner){.p = p, .t = t, .memory = memory, .values = values, .gradient = gradient}, backend,
+               n_parameters, f);
+}
+
+int tape_run_kept(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
+                  void *kept, const float *values, struct tabft_failure *f)
+{
+    return run(&(struct runner){.p = p, .t = t, .memory = memory, .kept = kept, .values = values}, backend, 0, f);
 }

@@ -323,7 +323,7 @@ static struct call make_call(size_t n_context, size_t n_query, size_t n_columns)
     }
     for (size_t i = 0; i < n_context; i++) c.y[i] = (float)(i % 3);
     for (size_t i = 0; i < n_query; i++) c.labels[i] = (int32_t)(i % 3);
-    c.input = (struct model_input){{n_context, n_query, n_columns}, c.x, c.y};
+    c.input = (struct model_input){.shape = {n_context, n_query, n_columns}, .x = c.x, .y_context = c.y};
     c.target = (struct model_target){c.labels, NULL, 3, 0.5};
     return c;
 }

@@ -63,7 +63,8 @@ static struct recorded open_recorded(const char *name)
     r.y = floats(r.c, "y_context", &n_context);
     r.values = floats(r.c, "y_query", NULL);
     r.query = codes(r.c, "y_query");
-    r.input = (struct model_input){{n_context, rows - n_context, ckpt_find(r.c, "x")->shape[2]}, r.x, r.y};
+    r.input = (struct model_input){
+        .shape = {n_context, rows - n_context, ckpt_find(r.c, "x")->shape[2]}, .x = r.x, .y_context = r.y};
     r.classes = (struct model_target){.y_query = r.query, .n_classes = 3, .scale = 1.0};
     r.numbers = (struct model_regression_target){.y_query = r.values, .temperature = 1.0, .ce = 1.0, .scale = 1.0};
     return r;
@@ -217,7 +218,8 @@ START_TEST(constant_columns_come_out)
             (void)snprintf(logits_name, sizeof logits_name, "%s_%s.logits", names[i / 2], tasks[i % 2]);
             struct model *m = open_model(model);
             float *y = floats(c, target, &n_context), *logits;
-            const struct model_input input = {{n_context, rows - n_context, ckpt_find(c, "x")->shape[2]}, x, y};
+            const struct model_input input = {
+                .shape = {n_context, rows - n_context, ckpt_find(c, "x")->shape[2]}, .x = x, .y_context = y};
             struct model_run *run;
             MUST(memory_new(&logits, input.shape.n_query * model_outputs(m), sizeof *logits, "a test", &f));
             MUST(model_run_open(&run, m, input.shape, MODEL_RECOMPUTE_NONE, false, NULL, &f));
@@ -275,7 +277,7 @@ static void check_first_step(const char *task, bool classifies)
     MUST(memory_new(&sum, n, sizeof *sum, "a test", &f));
     for (int e = 0; e < ESTIMATORS; e++) {
         struct estimator at = open_estimator(c, e, classifies);
-        const struct model_input input = {at.shape, at.x, at.y};
+        const struct model_input input = {.shape = at.shape, .x = at.x, .y_context = at.y};
         const struct model_target target = {query, at.permutation, 2, 1.0 / ESTIMATORS};
         const struct model_regression_target numbers = {.y_query = at.targets,
                                                         .temperature = 0.9,
