@@ -210,7 +210,7 @@ static float *recorded_logits(const struct session *s, size_t n_query)
         struct member m = member_of(s, i);
         struct model_run *run;
         const struct model_shape shape = {m.y.count, n_query, m.x.shape[1]};
-        const struct model_input input = {shape, m.x.data, m.y.data};
+        const struct model_input input = {.shape = shape, .x = m.x.data, .y_context = m.y.data};
         ck_assert_uint_eq(m.x.shape[0], shape.n_context + n_query);
         MUST(model_run_open(&run, s->model, shape, MODEL_RECOMPUTE_NONE, false, NULL, &f));
         MUST(model_forward(run, model_values(s->model), &input, logits + i * n, &f));
