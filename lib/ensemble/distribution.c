@@ -117,10 +117,10 @@ static void add_translated(const struct translation *t, const double *p, size_t 
     for (size_t i = 0; i < t->n_pieces; i++) sum[t->piece[i].to] += t->piece[i].share * p[t->piece[i].from];
 }
 
-int ensemble_distribution(const struct ensemble *e, const float *logits, size_t n_query, const double *borders,
-                          size_t n_borders, double *probability, struct tabft_failure *f)
+int ensemble_add_distribution(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
+                              const double *borders, size_t n_borders, double *probability, struct tabft_failure *f)
 {
-    size_t n = n_borders - 1, n_estimators = ensemble_count(e);
+    size_t n = n_borders - 1;
     double *own = NULL, *p = NULL;
     bool *is_masked = NULL;
     struct translation t = {0};
@@ -129,31 +129,37 @@ int ensemble_distribution(const struct ensemble *e, const float *logits, size_t 
     TRY(memory_new(&own, n_borders, sizeof *own, "borders of buckets", f));
     TRY(memory_new(&p, n, sizeof *p, "probabilities", f));
     TRY(memory_new(&is_masked, n, sizeof *is_masked, "borders of buckets", f));
-    for (size_t i = 0; i < n_query * n; i++) probability[i] = 0;
-    for (size_t i = 0; i < n_estimators; i++) {
-        bool moves = ensemble_borders(e, i, borders, n_borders, own, is_masked);
-        if (moves) TRY(translation_open(&t, own, borders, n_borders, f));
-        for (size_t q = 0; q < n_query; q++) {
-            if (!soften(logits + (i * n_query + q) * n, is_masked, n, ensemble_temperature(e), p))
-                FAIL(
-                    f, TABFT_INPUT,
-                    "query row %zu: estimator %zu gives a logit that is not a number; the checkpoint or the row is not "
-                    "sound",
-                    q + 1, i + 1);
-            if (moves)
-                add_translated(&t, p, n, probability + q * n);
-            else
-                for (size_t k = 0; k < n; k++) probability[q * n + k] += p[k];
-        }
-        translation_close(&t);
-        t = (struct translation){0};
+    bool moves = ensemble_borders(e, estimator, borders, n_borders, own, is_masked);
+    if (moves) TRY(translation_open(&t, own, borders, n_borders, f));
+    for (size_t q = 0; q < n_query; q++) {
+        if (!soften(logits + q * n, is_masked, n, ensemble_temperature(e), p))
+            FAIL(f, TABFT_INPUT,
+                 "query row %zu: estimator %zu gives a logit that is not a number; the checkpoint or the row is not "
+                 "sound",
+                 q + 1, estimator + 1);
+        if (moves)
+            add_translated(&t, p, n, probability + q * n);
+        else
+            for (size_t k = 0; k < n; k++) probability[q * n + k] += p[k];
     }
-    for (size_t i = 0; i < n_query * n; i++) probability[i] /= (double)n_estimators;
 fail:
     translation_close(&t);
     free(is_masked);
     free(p);
     free(own);
+    return error;
+}
+
+int ensemble_distribution(const struct ensemble *e, const float *logits, size_t n_query, const double *borders,
+                          size_t n_borders, double *probability, struct tabft_failure *f)
+{
+    size_t n = n_query * (n_borders - 1), n_estimators = ensemble_count(e);
+    int error = 0;
+    for (size_t i = 0; i < n; i++) probability[i] = 0;
+    for (size_t i = 0; i < n_estimators; i++)
+        TRY(ensemble_add_distribution(e, i, logits + i * n, n_query, borders, n_borders, probability, f));
+    for (size_t i = 0; i < n; i++) probability[i] /= (double)n_estimators;
+fail:
     return error;
 }
 

@@ -12,6 +12,7 @@
 #include "base/failure.h"
 
 struct table;
+struct table_column;
 struct threads;
 
 /* ---- Columns in ---- */
@@ -31,6 +32,11 @@ struct ensemble_columns {
 
 /* How many of the sorted texts stand before TabPFN's text for a gap. */
 double ensemble_missing_rank(const char *const *sorted, size_t n);
+
+/* The texts of a training table's column, and of the same column of another table (NULL: none), as ranks among the
+ * training table's: train_rank [train->n_dictionary], other_rank [other->n_dictionary], *missing_rank. */
+int ensemble_rank_texts(const struct table_column *train, const struct table_column *other, double *train_rank,
+                        double *other_rank, double *missing_rank, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Why a column of a training table is left out: it cannot tell rows apart. Judged once, on the whole training table,
  * so that a run is the same with and without such columns. A column with gaps and one value is used: its gaps tell. */

@@ -90,13 +90,6 @@ fail:
     return error;
 }
 
-double ensemble_missing_rank(const char *const *sorted, size_t n)
-{
-    size_t rank = 0;
-    while (rank < n && strcmp(sorted[rank], "__MISSING__") < 0) rank++;
-    return (double)rank;
-}
-
 void kinds_free(struct column_kind *kind, size_t n_columns)
 {
     if (kind == NULL) return;

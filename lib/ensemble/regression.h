@@ -34,6 +34,12 @@ bool ensemble_borders(const struct ensemble *e, size_t estimator, const double *
 int ensemble_distribution(const struct ensemble *e, const float *logits, size_t n_query, const double *borders,
                           size_t n_borders, double *probability, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* The same for one estimator's logits [n_query][n_borders - 1], added to what is there: the caller zeroes first and
+ * divides by the number of estimators in the end (ensemble_mean and ensemble_quantile need no division). */
+int ensemble_add_distribution(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
+                              const double *borders, size_t n_borders, double *probability,
+                              struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* Mean, and the quantile q in [0, 1] (0 and 1 are infinite), of one such distribution, in the units of the targets. The
  * outer buckets are halves of normal distributions with half their mass within the bucket. */
 double ensemble_mean(struct ensemble_targets t, const double *borders, size_t n_borders, const double *probability);

@@ -107,3 +107,20 @@ fail:
     free(row);
     return error;
 }
+
+struct score_errors score_errors(const double *predicted, const double *truth, size_t n)
+{
+    double squares = 0, absolutes = 0, shift = 0, spread = 0;
+    /* The mean as a distance from the first, so that nothing is lost where the truth is far from 0. */
+    for (size_t i = 0; i < n; i++) shift += truth[i] - truth[0];
+    shift /= (double)n;
+    for (size_t i = 0; i < n; i++) {
+        double error = predicted[i] - truth[i], from_mean = truth[i] - truth[0] - shift;
+        squares += error * error;
+        absolutes += fabs(error);
+        spread += from_mean * from_mean;
+    }
+    return (struct score_errors){.mse = squares / (double)n,
+                                 .mae = absolutes / (double)n,
+                                 .r2 = spread > 0 ? 1 - squares / spread : (double)NAN};
+}

@@ -1,4 +1,4 @@
-/* How good probabilities are, as scikit-learn's metrics count it: validation during training and tabft-eval's scores.
+/* How good predictions are, as scikit-learn's metrics count it: validation during training and tabft-eval's scores.
  * probability [n][n_classes] row-major, rows sum to 1; label [n] codes in [0, n_classes). Sums run in row order, so
  * results depend on nothing but the numbers. Thread safe. */
 #ifndef TABFT_ENSEMBLE_SCORE_H
@@ -28,5 +28,12 @@ double score_log_loss(const double *probability, const int32_t *label, size_t n,
  * its code); TABFT_SYSTEM for memory. */
 int score_roc_auc(const double *probability, const int32_t *label, size_t n, size_t n_classes, double *out,
                   struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* How good numbers are: predicted [n] against truth [n], n >= 1. */
+struct score_errors {
+    double mse, mae;
+    double r2; /* 1 - mse / the truth's variance; NaN where the truth does not vary */
+};
+struct score_errors score_errors(const double *predicted, const double *truth, size_t n);
 
 #endif

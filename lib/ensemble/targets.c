@@ -11,6 +11,7 @@
 
 struct targets {
     struct ensemble_targets scale;
+    double first, shift; /* their sum is the mean */
     double *z; /* [n_context] */
     size_t n_estimators;
     struct power *power; /* [n_estimators], of those with a transform */
@@ -24,15 +25,21 @@ static int check(const double *y, size_t n, struct tabft_failure *f)
     return 0;
 }
 
+static double standardised(const struct targets *t, double y) { return (y - t->first - t->shift) / t->scale.std; }
+
 static void standardise(struct targets *t, const double *y, size_t n, enum ensemble_phase phase)
 {
     t->scale.all_equal = true;
     for (size_t i = 1; i < n; i++) t->scale.all_equal = t->scale.all_equal && y[i] == y[0];
-    t->scale.mean = numbers_sum(y, n) / (double)n;
-    for (size_t i = 0; i < n; i++) t->z[i] = (y[i] - t->scale.mean) * (y[i] - t->scale.mean);
+    /* Distances from the first target, so that adding a number to all of them changes nothing but the mean. */
+    t->first = y[0];
+    for (size_t i = 0; i < n; i++) t->z[i] = y[i] - t->first;
+    t->shift = numbers_sum(t->z, n) / (double)n;
+    t->scale.mean = t->first + t->shift;
+    for (size_t i = 0; i < n; i++) t->z[i] = (y[i] - t->first - t->shift) * (y[i] - t->first - t->shift);
     double std = sqrt(numbers_sum(t->z, n) / (double)n);
     t->scale.std = phase == ENSEMBLE_PREDICTION ? std + 1e-20 : std < 1e-8 ? 1e-8 : std;
-    for (size_t i = 0; i < n; i++) t->z[i] = (y[i] - t->scale.mean) / t->scale.std;
+    for (size_t i = 0; i < n; i++) t->z[i] = standardised(t, y[i]);
 }
 
 int targets_open(struct targets **out, const double *y, size_t n, enum ensemble_phase phase,
@@ -90,7 +97,7 @@ void ensemble_transform_targets(const struct ensemble *e, size_t estimator, cons
     const struct targets *t = e->targets;
     bool as_is = e->estimator[estimator].target == TARGET_AS_IS;
     for (size_t i = 0; i < n; i++) {
-        double z = (y[i] - t->scale.mean) / t->scale.std;
+        double z = standardised(t, y[i]);
         out[i] = (float)(as_is ? z : power_apply(&t->power[estimator], z));
     }
 }

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "table/table.h"
@@ -14,22 +13,14 @@ static int matrix_new(struct eval_matrix *m, const struct table *t, size_t n_col
     if (!size_mul(n_columns, sizeof *m->x, &row)) FAIL(f, TABFT_SYSTEM, "%s: too many columns", t->path);
     TRY(memory_new(&m->x, t->n_rows, row, "a table's rows", f));
     TRY(memory_new(&m->is_text, n_columns, sizeof *m->is_text, "a table's columns", f));
-    m->columns =
-        (struct ensemble_columns){.n_rows = t->n_rows, .n_columns = n_columns, .x = m->x, .is_text = m->is_text};
+    TRY(memory_new(&m->missing_rank, n_columns, sizeof *m->missing_rank, "a table's columns", f));
+    m->columns = (struct ensemble_columns){.n_rows = t->n_rows,
+                                           .n_columns = n_columns,
+                                           .x = m->x,
+                                           .is_text = m->is_text,
+                                           .missing_rank = m->missing_rank};
 fail:
     return error;
-}
-
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
-/* rank[i] = where text i of `dictionary` stands among the sorted texts, ENSEMBLE_UNSEEN if it is none of them. */
-static void rank_texts(const char *const *sorted, size_t n, const char *const *dictionary, size_t n_dictionary,
-                       double *rank)
-{
-    for (size_t i = 0; i < n_dictionary; i++) {
-        const char *const *found = n > 0 ? bsearch(&dictionary[i], sorted, n, sizeof *sorted, by_text) : NULL;
-        rank[i] = found != NULL ? (double)(found - sorted) : ENSEMBLE_UNSEEN;
-    }
 }
 
 /* Column `to` of a matrix from a column of a table; rank is for text, NULL for numbers. */
@@ -46,20 +37,16 @@ static int fill_text(struct eval_matrix *context, struct eval_matrix *query, siz
                      const struct table_column *train, const struct table_column *test, struct tabft_failure *f)
 {
     int error = 0;
-    const char **sorted = NULL;
-    double *rank = NULL;
-    size_t most = train->n_dictionary > test->n_dictionary ? train->n_dictionary : test->n_dictionary;
-    TRY(memory_new(&sorted, train->n_dictionary, sizeof *sorted, "a dictionary", f));
-    TRY(memory_new(&rank, most, sizeof *rank, "a dictionary", f));
-    for (size_t i = 0; i < train->n_dictionary; i++) sorted[i] = train->dictionary[i];
-    if (train->n_dictionary > 0) qsort(sorted, train->n_dictionary, sizeof *sorted, by_text);
-    rank_texts(sorted, train->n_dictionary, train->dictionary, train->n_dictionary, rank);
-    fill(context, to, train, rank);
-    rank_texts(sorted, train->n_dictionary, test->dictionary, test->n_dictionary, rank);
-    fill(query, to, test, rank);
+    double *train_rank = NULL, *test_rank = NULL, missing_rank;
+    TRY(memory_new(&train_rank, train->n_dictionary, sizeof *train_rank, "a dictionary", f));
+    TRY(memory_new(&test_rank, test->n_dictionary, sizeof *test_rank, "a dictionary", f));
+    TRY(ensemble_rank_texts(train, test, train_rank, test_rank, &missing_rank, f));
+    fill(context, to, train, train_rank);
+    fill(query, to, test, test_rank);
+    context->missing_rank[to] = query->missing_rank[to] = missing_rank;
 fail:
-    free(rank);
-    free(sorted);
+    free(test_rank);
+    free(train_rank);
     return error;
 }
 
@@ -95,5 +82,6 @@ void eval_matrix_clear(struct eval_matrix *m)
 {
     free(m->x);
     free(m->is_text);
+    free(m->missing_rank);
     *m = (struct eval_matrix){0};
 }

@@ -10,7 +10,7 @@ struct table;
 /* Owns what `columns` points to. */
 struct eval_matrix {
     struct ensemble_columns columns;
-    double *x;
+    double *x, *missing_rank;
     bool *is_text;
 };
 

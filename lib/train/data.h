@@ -23,30 +23,44 @@ struct train_data {
     size_t *column;              /* [n_columns] their places in `table` */
     size_t *valid_column;        /* [n_columns] the same columns' places in `valid` */
     enum ensemble_use *use;      /* [table->n_columns] why others do not */
+    bool *is_text;               /* [n_columns] */
+    double *missing_rank;        /* [n_columns] of text: see ensemble_columns */
+    double **rank, **valid_rank; /* [n_columns] of text: [n_dictionary] ranks of the tables' codes; NULL for numbers */
+    bool is_regression;          /* then there are targets, else classes and labels */
     size_t n_classes;            /* labels with rows in `table`, in the order of its label list */
     const char **label;          /* [n_classes], texts of the table's */
     size_t n_train, n_valid;     /* rows that train; rows that validate (0: no validation) */
     size_t *train_row;           /* [n_train] rows of `table`, in the order of the split */
     int32_t *train_label;        /* [n_train] class codes */
+    double *train_target;        /* [n_train] as in the table */
     size_t *valid_row;           /* [n_valid] rows of `valid`, else of `table` */
     int32_t *valid_label;        /* [n_valid] */
+    double *valid_target;        /* [n_valid] */
 };
 
-/* Loads and checks. Errors: TABFT_INPUT for no or one record, one class, text columns, infinities, a target with gaps,
- * a class that the validation rows lack where the metric needs it; what table_open says. */
+/* Loads and checks. Errors: TABFT_INPUT for no or too few records, one class or target value, infinities, a target with
+ * gaps, a class that the validation rows lack where the metric needs it; TABFT_USE for options of the other task; what
+ * table_open says. */
 int train_data_open(struct train_data *d, const struct train_options *o, struct threads *pool,
                     struct tabft_failure *f) TABFT_MUST_CHECK;
 void train_data_clear(struct train_data *d);
 
 /* The training or validation rows `row` [n_rows] (places among d->train_row or d->valid_row) as a matrix x
- * [n_rows][n_columns]. */
+ * [n_rows][n_columns]. Texts become their ranks. */
 void train_data_gather(const struct train_data *d, bool from_valid, const size_t *row, size_t n_rows, double *x);
+/* Such a matrix as the ensemble takes it; borrows. */
+struct ensemble_columns train_data_columns(const struct train_data *d, const double *x, size_t n_rows);
+
+/* The metric of --metric, or its task's. */
+enum train_metric train_data_metric(const struct train_data *d, const struct train_options *o);
 
 /* Sizes that memory follows from, known from the data or, for --plan, from the table's schema alone. */
 struct train_sizes {
-    size_t n_columns, n_classes;
+    bool is_regression;
+    size_t n_columns, n_classes; /* n_classes: 0 for regression */
+    size_t n_texts;              /* columns of text */
     size_t n_train, n_valid;
-    size_t table_bytes; /* cells of the loaded tables */
+    size_t table_bytes; /* cells and dictionaries of the loaded tables */
     struct chunks_sizes chunks;
 };
 int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes,

@@ -121,6 +121,18 @@ static void keep_best(struct trainer *t)
     memcpy(t->best, t->weights + t->slice_begin, (t->slice_end - t->slice_begin) * sizeof *t->best);
 }
 
+static void say_validation(const struct trainer *t, const struct progress *p, const struct validation *v, bool is_best)
+{
+    const char *when = p->epoch == 0 ? "base model, epoch" : "validation, epoch";
+    const char *praise = is_best && p->epoch > 0 ? ", best so far" : "";
+    if (t->data.is_regression)
+        trainer_say(t, "%s %" PRIu64 ": MSE %.6g, MAE %.6g, R2 %.6f%s", when, p->epoch, v->errors.mse, v->errors.mae,
+                    v->errors.r2, praise);
+    else
+        trainer_say(t, "%s %" PRIu64 ": ROC AUC %.6f, log loss %.6f%s", when, p->epoch, v->roc_auc, v->log_loss,
+                    praise);
+}
+
 static int check_validation(struct trainer *t, struct progress *p, struct tabft_failure *f)
 {
     int error = 0;
@@ -137,8 +149,7 @@ static int check_validation(struct trainer *t, struct progress *p, struct tabft_
     } else {
         p->waited++;
     }
-    trainer_say(t, "%s %" PRIu64 ": ROC AUC %.6f, log loss %.6f%s", initial ? "base model, epoch" : "validation, epoch",
-                p->epoch, v.roc_auc, v.log_loss, is_best && !initial ? ", best so far" : "");
+    say_validation(t, p, &v, is_best);
     TRY(trainer_agree(t, record_validation(t, p, &v, is_best, now() - start, f), f));
     if (t->best != NULL && p->waited >= t->o->patience) p->ended_by = "patience";
 fail:
@@ -189,7 +200,7 @@ int train_run(const struct train_options *o, struct comm *c, const struct train_
     *result = (struct train_result){.speaker = -1};
     TRY(trainer_open(&t, f));
     TRY(run_epochs(&t, &p, f));
-    step_room_close(&t);
+    item_room_close(&t);
     TRY(trainer_agree(&t, record_run(&t, &p, now() - p.started, f), f));
 fail:
     trainer_close(&t);
@@ -209,13 +220,9 @@ int train_plan(const struct train_options *o, char **text, struct tabft_failure 
                                 .budget = train_plan_budget(o, 1)};
     *text = NULL;
     TRY(ckpt_open(&c, o->model, f));
-    TRY(model_open(&m, c, MODEL_CLASSIFICATION, f));
-    if (model_task(m) != MODEL_CLASSIFICATION)
-        FAIL(f, TABFT_INPUT, "%s: is a regression model; name a classifier", o->model);
     TRY(train_schema_sizes(o, &sizes, f));
-    if (sizes.n_classes > model_outputs(m))
-        FAIL(f, TABFT_INPUT, "%s: has %zu classes, but the head of %s has %zu outputs", o->data, sizes.n_classes,
-             o->model, model_outputs(m));
+    TRY(model_open(&m, c, sizes.is_regression ? MODEL_REGRESSION : MODEL_CLASSIFICATION, f));
+    TRY(trainer_check_model(m, o, sizes.is_regression, sizes.n_classes, f));
     TRY(train_plan_make(&plan, m, o, &sizes, &place, f));
     TRY(train_plan_text(&plan, m, o, &sizes, &place, text, f));
     if (plan.total > place.budget) error = TABFT_SYSTEM;

@@ -55,7 +55,22 @@ static const struct row rows[] = {
      "share of rows held out, 0: none [0.1]"},
     {"validation-frequency", NULL, COUNT, RESULT, AT(validation_frequency), 1, 1e6, false, NULL, "N",
      "epochs from one validation to the next [1]"},
-    {"metric", NULL, CHOICE, RESULT, AT(metric), 0, 0, false, "roc_auc|log_loss", "NAME", "roc_auc|log_loss [roc_auc]"},
+    {"metric", NULL, CHOICE, RESULT, AT(metric), 0, 0, false, "auto|roc_auc|log_loss|mse", "NAME",
+     "auto|roc_auc|log_loss|mse [roc_auc, mse]"},
+    {"ce-loss-weight", NULL, REAL, RESULT, AT(losses.ce), 0, 1e30, false, NULL, "X",
+     "regression: cross-entropy of buckets [0]"},
+    {"crps-loss-weight", NULL, REAL, RESULT, AT(losses.crps), 0, 1e30, false, NULL, "X",
+     "regression: ranked probability score [1]"},
+    {"crls-loss-weight", NULL, REAL, RESULT, AT(losses.crls), 0, 1e30, false, NULL, "X",
+     "regression: ranked logarithmic score [0]"},
+    {"mse-loss-weight", NULL, REAL, RESULT, AT(losses.mse), 0, 1e30, false, NULL, "X",
+     "regression: squared error of the mean [1]"},
+    {"mse-loss-clip", NULL, REAL, RESULT, AT(losses.mse_clip), 0, 1e30, false, NULL, "X",
+     "most of it for a row, 0: any [0]"},
+    {"mae-loss-weight", NULL, REAL, RESULT, AT(losses.mae), 0, 1e30, false, NULL, "X",
+     "regression: absolute error of the mean [0]"},
+    {"mae-loss-clip", NULL, REAL, RESULT, AT(losses.mae_clip), 0, 1e30, false, NULL, "X",
+     "most of it for a row, 0: any [0]"},
     {"patience", NULL, COUNT, RESULT, AT(patience), 0, 1e6, false, NULL, "N",
      "validations without gain to stop at, 0: never [8]"},
     {"min-delta", NULL, REAL, RESULT, AT(min_delta), 0, 1e6, false, NULL, "X", "what counts as a gain [1e-4]"},
@@ -93,7 +108,8 @@ void train_options_default(struct train_options *o)
         .patience = 8,
         .min_delta = 1e-4,
         .schedule = SCHEDULE_COSINE,
-        .metric = TRAIN_METRIC_ROC_AUC,
+        .metric = TRAIN_METRIC_AUTO,
+        .losses = {.crps = 1, .mse = 1},
         .recompute = TRAIN_RECOMPUTE_AUTO,
         .device = TRAIN_DEVICE_AUTO,
         .engine = TRAIN_ENGINE_AUTO,
@@ -190,6 +206,12 @@ int train_option_set(struct train_options *o, size_t i, const char *text, struct
     case FLAG: *(bool *)at = true; return 0;
     }
     return 0;
+}
+
+bool train_losses_equal(const struct train_losses *a, const struct train_losses *b)
+{
+    return a->ce == b->ce && a->crps == b->crps && a->crls == b->crls && a->mse == b->mse && a->mae == b->mae &&
+           a->mse_clip == b->mse_clip && a->mae_clip == b->mae_clip;
 }
 
 int train_options_check(const struct train_options *o, struct tabft_failure *f)

@@ -12,8 +12,14 @@
 
 enum train_device { TRAIN_DEVICE_AUTO = 1, TRAIN_DEVICE_CPU, TRAIN_DEVICE_CUDA };
 enum train_recompute { TRAIN_RECOMPUTE_AUTO = 1, TRAIN_RECOMPUTE_NONE, TRAIN_RECOMPUTE_BLOCK };
-enum train_metric { TRAIN_METRIC_ROC_AUC = 1, TRAIN_METRIC_LOG_LOSS };
+enum train_metric { TRAIN_METRIC_AUTO = 1, TRAIN_METRIC_ROC_AUC, TRAIN_METRIC_LOG_LOSS, TRAIN_METRIC_MSE };
 enum train_engine { TRAIN_ENGINE_AUTO = 1, TRAIN_ENGINE_SELF, TRAIN_ENGINE_MPI };
+
+/* Terms of a regressor's loss: their weights, and the most one row's terms can be (0: anything). TabPFN's names. */
+struct train_losses {
+    double ce, crps, crls, mse, mae;
+    double mse_clip, mae_clip;
+};
 
 struct train_options {
     const char *model, *data, *valid, *out; /* paths, borrowed; valid may be NULL */
@@ -22,6 +28,7 @@ struct train_options {
     double query_fraction, validation_split;              /* validation_split 0: no validation (unless `valid`) */
     uint64_t validation_frequency, patience;              /* patience 0: no early stopping */
     double min_delta, time_limit;                         /* seconds; 0: none */
+    struct train_losses losses;                           /* of regression */
     uint64_t schedule, metric, recompute, device, engine; /* the enums above and schedule_kind */
     uint64_t threads, comm_timeout, ranks;                /* threads 0: all this process may use; ranks: of --plan */
     uint64_t memory;                                      /* bytes a rank may take; 0: what is found at the start */
@@ -42,6 +49,8 @@ struct train_option train_option_at(size_t i);
 /* Sets option i from its text (NULL for those without a value). Errors: TABFT_USE "--name: ...", naming what it takes.
  */
 int train_option_set(struct train_options *o, size_t i, const char *text, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+bool train_losses_equal(const struct train_losses *a, const struct train_losses *b);
 
 /* What options must be together: the needed ones given, a seed that leaves room for the epochs, a device that is there.
  * Errors: TABFT_USE. */

@@ -73,6 +73,7 @@ static int plan_phase(struct phase *p, const struct model *m, const struct train
     bool training = phase == ENSEMBLE_FINETUNING;
     size_t *columns = NULL, n = (size_t)o->estimators;
     struct ensemble_options options = {
+        .task = s->is_regression ? ENSEMBLE_REGRESSION : ENSEMBLE_CLASSIFICATION,
         .n_estimators = n,
         .seed = (uint32_t)o->seed,
         .phase = phase,
@@ -115,6 +116,28 @@ static void add_total(struct train_plan *p)
                p->activations + p->scratch + p->logits + p->process;
 }
 
+/* Labels or targets of a phase's rows, what an estimator makes of targets, and the values of text columns. */
+static void add_answers(struct train_plan *p, const struct model *m, const struct train_sizes *s)
+{
+    size_t rows = p->n_context + p->n_query, borders = model_outputs(m) + 1;
+    p->data += s->n_texts * p->n_context * sizeof(double);
+    if (!s->is_regression) return;
+    p->data += (s->n_train + s->n_valid) * (sizeof(double) - sizeof(int32_t)); /* targets instead of labels */
+    if (!p->validating) p->data += rows * sizeof(double) + p->n_query * sizeof(float);
+    p->data += p->n_context * sizeof(double) + borders * (2 * sizeof(double) + sizeof(bool));
+}
+
+/* The results of a validation's estimators. */
+static void add_results(struct train_plan *p, const struct model *m, const struct train_options *o,
+                        const struct train_sizes *s)
+{
+    size_t n = (size_t)o->estimators, own = (n + (size_t)p->n_ranks - 1) / (size_t)p->n_ranks;
+    size_t outputs = model_outputs(m), logits = p->n_query * outputs * sizeof(float);
+    if (s->is_regression)
+        p->logits = logits + VALIDATE_ROWS * outputs * sizeof(double) + (own + n + 1) * p->n_query * sizeof(double);
+    else p->logits = (own + n) * logits + p->n_query * s->n_classes * sizeof(double);
+}
+
 /* Fills what one phase adds to what is always there. */
 static int add_phase(struct train_plan *p, const struct model *m, const struct train_options *o,
                      const struct train_sizes *s, const struct train_place *place, bool validating,
@@ -134,10 +157,9 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     p->scratch = network.total - network.activations;
     p->data = s->table_bytes + (s->n_train + s->n_valid) * (sizeof(size_t) + sizeof(int32_t)) +
               (p->n_context + p->n_query) * s->n_columns * sizeof(double);
+    add_answers(p, m, s);
     if (validating) {
-        size_t own = ((size_t)o->estimators + (size_t)p->n_ranks - 1) / (size_t)p->n_ranks;
-        p->logits = (own + (size_t)o->estimators) * p->n_query * model_outputs(m) * sizeof(float) +
-                    p->n_query * s->n_classes * sizeof(double);
+        add_results(p, m, o, s);
     } else {
         p->data += 4 * s->n_train * sizeof(size_t); /* cutting an epoch into chunks */
     }
@@ -205,7 +227,7 @@ static int rows_that_fit(const struct model *m, const struct train_options *o, c
         struct chunks_rules rules = {.n_rows = s->n_train,
                                      .chunk_rows = middle,
                                      .query_fraction = o->query_fraction,
-                                     .query_min = s->n_classes,
+                                     .query_min = s->n_classes > 0 ? s->n_classes : 1,
                                      .n_labels = s->n_classes};
         bool fits = chunks_sizes(&rules, &smaller.chunks, &ignored) == 0;
         if (fits) {

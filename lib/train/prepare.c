@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "comm/comm.h"
+#include "ensemble/regression.h"
 #include "table/table.h"
 #include "tensor/cpu/cpu.h"
 #include "train/train_internal.h"
@@ -55,9 +56,12 @@ broken:
     return error;
 }
 
-struct ensemble_options trainer_ensemble(const struct trainer *t, enum ensemble_phase phase)
+int trainer_ensemble_open(const struct trainer *t, enum ensemble_phase phase, const struct ensemble_columns *context,
+                          const int32_t *label, const double *target, const struct ensemble_columns *query,
+                          struct ensemble **out, struct tabft_failure *f)
 {
-    return (struct ensemble_options){
+    const struct ensemble_options options = {
+        .task = t->data.is_regression ? ENSEMBLE_REGRESSION : ENSEMBLE_CLASSIFICATION,
         .n_estimators = (size_t)t->o->estimators,
         .seed = (uint32_t)t->o->seed,
         .phase = phase,
@@ -65,19 +69,26 @@ struct ensemble_options trainer_ensemble(const struct trainer *t, enum ensemble_
         .architecture = model_architecture(t->model),
         .inference_config = model_inference_config(t->model),
     };
+    if (t->data.is_regression) return ensemble_open_regression(out, &options, context, target, query, f);
+    return ensemble_open(out, &options, context, label, query, f);
 }
 
 /* ---- loading ---- */
 
-static int check_model(const struct trainer *t, struct tabft_failure *f)
+int trainer_check_model(const struct model *m, const struct train_options *o, bool is_regression, size_t n_classes,
+                        struct tabft_failure *f)
 {
-    if (model_task(t->model) != MODEL_CLASSIFICATION)
-        return tabft_fail(f, TABFT_INPUT, "%s: is a regression model; name a classifier", t->o->model);
-    if (t->data.n_classes > model_outputs(t->model))
+    if (is_regression != (model_task(m) == MODEL_REGRESSION))
+        return tabft_fail(f, TABFT_INPUT, "%s: is a %s, but %s has a target %s; name a %s", o->model,
+                          is_regression ? "classifier" : "regressor", o->data,
+                          is_regression ? "for regression" : "of classes", is_regression ? "regressor" : "classifier");
+    if (is_regression && model_borders(m) == NULL)
+        return tabft_fail(f, TABFT_INPUT, "%s: has no borders of target buckets; take the complete file", o->model);
+    if (n_classes > model_outputs(m))
         return tabft_fail(f, TABFT_INPUT,
                           "%s: has %zu classes, but the head of %s has %zu outputs; merge classes or take a model "
                           "with more",
-                          t->o->data, t->data.n_classes, t->o->model, model_outputs(t->model));
+                          o->data, n_classes, o->model, model_outputs(m));
     return 0;
 }
 
@@ -103,7 +114,7 @@ static int load(struct trainer *t, struct tabft_failure *f)
     TRY(threads_open(&t->pool, threads, f));
     TRY(train_data_open(&t->data, t->o, t->pool, f));
     TRY(load_model(t, f));
-    TRY(check_model(t, f));
+    TRY(trainer_check_model(t->model, t->o, t->data.is_regression, t->data.n_classes, f));
 fail:
     return error;
 }
@@ -236,9 +247,8 @@ static int draw_permutations(struct trainer *t, struct tabft_failure *f)
     TRY(memory_new(&t->permutation, (size_t)t->o->estimators, n * sizeof *t->permutation, "class permutations", f));
     train_data_gather(&t->data, false, c->context, c->n_context, x);
     for (size_t i = 0; i < c->n_context; i++) label[i] = t->data.train_label[c->context[i]];
-    struct ensemble_options options = trainer_ensemble(t, ENSEMBLE_PREDICTION);
-    struct ensemble_columns context = {.n_rows = c->n_context, .n_columns = t->data.n_columns, .x = x};
-    TRY(ensemble_open(&e, &options, &context, label, NULL, f));
+    struct ensemble_columns context = train_data_columns(&t->data, x, c->n_context);
+    TRY(trainer_ensemble_open(t, ENSEMBLE_PREDICTION, &context, label, NULL, NULL, &e, f));
     for (size_t i = 0; i < (size_t)t->o->estimators; i++)
         memcpy(t->permutation + i * n, ensemble_class_permutation(e, i), n * sizeof *t->permutation);
 fail:
@@ -249,10 +259,20 @@ fail:
     return error;
 }
 
+static int take_borders(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t n = model_outputs(t->model) + 1;
+    TRY(memory_new(&t->borders, n, sizeof *t->borders, "the borders of target buckets", f));
+    for (size_t i = 0; i < n; i++) t->borders[i] = (double)model_borders(t->model)[i];
+fail:
+    return error;
+}
+
 static int allocate(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
-    TRY(draw_permutations(t, f));
+    TRY(t->data.is_regression ? take_borders(t, f) : draw_permutations(t, f));
     TRY(memory_new(&t->loss, t->plan.n_items, sizeof *t->loss, "the losses of a step", f));
     TRY(memory_new_aligned(&t->gradient, t->n_parameters, sizeof *t->gradient, "the gradient", f));
     t->reduce_n = t->plan.n_items;
@@ -264,7 +284,7 @@ static int allocate(struct trainer *t, struct tabft_failure *f)
         TRY(memory_new(&t->best, n, sizeof *t->best, "the best weights", f));
         memcpy(t->best, t->weights + t->slice_begin, n * sizeof *t->best);
     }
-    TRY(step_room_open(t, f));
+    TRY(item_room_open(t, f));
 fail:
     return error;
 }
@@ -287,13 +307,14 @@ fail:
 
 void trainer_close(struct trainer *t)
 {
-    step_room_close(t);
+    item_room_close(t);
     optimiser_close(t->optimiser);
     reduce_close(t->reduce);
     free(t->best);
     free(t->gradient);
     free(t->loss);
     free(t->permutation);
+    free(t->borders);
     run_folder_abandon(t->folder);
     train_data_clear(&t->data);
     model_close(t->model);

@@ -52,11 +52,17 @@ int record_validation(struct trainer *t, const struct progress *p, const struct 
 {
     if (comm_rank(t->c) != 0) return 0;
     double loss = p->epoch_steps > 0 ? p->epoch_loss / (double)p->epoch_steps : NAN;
-    return put_line(t,
-                    json_pack("{ss sI sI so so so sb so}", "kind", "validation", "step", (json_int_t)p->step, "epoch",
-                              (json_int_t)p->epoch, "roc_auc", number(v->roc_auc), "log_loss", number(v->log_loss),
-                              "train_loss", number(loss), "best", is_best, "seconds", number(seconds)),
-                    f);
+    json_t *line = json_pack("{ss sI sI}", "kind", "validation", "step", (json_int_t)p->step, "epoch",
+                             (json_int_t)p->epoch);
+    json_t *scores = t->data.is_regression
+                         ? json_pack("{so so so}", "mse", number(v->errors.mse), "mae", number(v->errors.mae), "r2",
+                                     number(v->errors.r2))
+                         : json_pack("{so so}", "roc_auc", number(v->roc_auc), "log_loss", number(v->log_loss));
+    json_t *rest = json_pack("{so sb so}", "train_loss", number(loss), "best", is_best, "seconds", number(seconds));
+    if (line == NULL || json_object_update_missing_new(line, scores) != 0 ||
+        json_object_update_missing_new(line, rest) != 0)
+        return tabft_fail(f, TABFT_SYSTEM, "metrics: no memory for a line");
+    return put_line(t, line, f);
 }
 
 int record_skip(struct trainer *t, const struct progress *p, const struct chunk *chunk, size_t class,
@@ -98,9 +104,15 @@ static json_t *table_json(const struct trainer *t, const struct table *table)
                 (void)json_array_append_new(left_out, json_pack("{ss ss}", "name", table->column[i].name, "reason",
                                                                 ensemble_use_name(t->data.use[i])));
     for (size_t i = 0; i < t->data.n_classes; i++) (void)json_array_append_new(labels, json_string(t->data.label[i]));
-    return json_pack("{ss ss sI sI so so}", "path", table->path, "digest", table->digest, "rows",
+    return json_pack("{ss ss ss sI sI so so}", "path", table->path, "digest", table->digest, "task",
+                     t->data.is_regression ? "regression" : "classification", "rows",
                      (json_int_t)table->n_rows, "columns", (json_int_t)table->n_columns, "labels", labels, "left_out",
                      left_out);
+}
+
+static const char *metric_name(enum train_metric metric)
+{
+    return metric == TRAIN_METRIC_MSE ? "mse" : metric == TRAIN_METRIC_LOG_LOSS ? "log_loss" : "roc_auc";
 }
 
 static int run_json(const struct trainer *t, const struct progress *p, const char *model_digest, double seconds,
@@ -121,10 +133,13 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
                               comm_engine(t->c), "launcher", comm_launcher(t->c), "libraries", comm_libraries(t->c),
                               "isa", isa, "cpu", cpu, "threads", threads_count(t->pool), "host", comm_host(t->c),
                               "recompute", t->plan.recompute == MODEL_RECOMPUTE_NONE ? "none" : "block");
-    json_t *course = json_pack("{sI sI sI sI so so so sI ss}", "steps", (json_int_t)p->step, "epochs_run",
+    const enum train_metric metric = train_data_metric(&t->data, t->o);
+    const double sign = metric == TRAIN_METRIC_ROC_AUC ? 1 : -1; /* p has it so that larger is better */
+    json_t *course = json_pack("{sI sI sI sI ss so so so sI ss}", "steps", (json_int_t)p->step, "epochs_run",
                                (json_int_t)p->epoch, "skipped_chunks", (json_int_t)p->skipped, "best_epoch",
-                               (json_int_t)(t->best != NULL ? p->best_epoch : p->epoch), "base_metric",
-                               number(p->initial), "best_metric", number(p->best), "seconds", number(seconds),
+                               (json_int_t)(t->best != NULL ? p->best_epoch : p->epoch), "metric",
+                               metric_name(metric), "base_metric", number(sign * p->initial), "best_metric",
+                               number(sign * p->best), "seconds", number(seconds),
                                "peak_bytes", (json_int_t)train_memory_peak(), "ended_by", p->ended_by);
     if (object == NULL || json_object_update_missing_new(object, place) != 0 ||
         json_object_update_missing_new(object, course) != 0)

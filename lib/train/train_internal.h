@@ -3,6 +3,7 @@
 #define TABFT_TRAIN_INTERNAL_H
 
 #include "comm/reduce.h"
+#include "ensemble/score.h"
 #include "train/chunks.h"
 #include "train/data.h"
 #include "train/optimiser.h"
@@ -12,6 +13,20 @@
 
 struct comm;
 struct threads;
+
+/* The memory of one work item, for the largest chunk. Of labels and targets only the task's are there. */
+struct item_room {
+    struct model_run *run;         /* NULL: an empty room */
+    double *x_context, *x_query;   /* [rows][n_columns] */
+    int32_t *y_context, *y_query;  /* [rows] labels */
+    double *t_context, *t_query;   /* [rows] targets as in the table */
+    float *z_query;                /* [n_query] as an estimator sees them */
+    double *own_borders;           /* [model_outputs + 1] what its buckets mean */
+    bool *impossible;              /* [model_outputs] */
+    const struct chunk *chunk;     /* whose rows lie in the matrices; NULL: none */
+    struct ensemble *ensemble;     /* its estimators */
+    struct ensemble_columns parts[2];
+};
 
 struct trainer {
     const struct train_options *o;
@@ -29,7 +44,8 @@ struct trainer {
     struct train_sizes sizes;
     struct train_plan plan;
     struct model_shape train_shape, valid_shape;
-    int32_t *permutation; /* [estimators][n_classes]: the same in every chunk */
+    int32_t *permutation; /* of classification: [estimators][n_classes], the same in every chunk */
+    double *borders;      /* of regression: [model_outputs + 1] */
 
     struct reduce *reduce; /* for reduce_n items; steps of fewer chunks get their own */
     size_t reduce_n, slice_begin, slice_end;
@@ -37,9 +53,7 @@ struct trainer {
     float *gradient;             /* [n_parameters]: an item's gradient, then the own slice of the sum */
     float *best;                 /* own slice of the best weights; NULL without early stopping */
     double *loss;                /* [items of a full step] */
-    struct model_run *run;       /* for training steps; NULL on a rank without items and while validating */
-    double *x_context, *x_query; /* [rows of the largest chunk][n_columns] */
-    int32_t *y_context, *y_query;
+    struct item_room room;       /* for training steps; empty on a rank without items and while validating */
 };
 
 /* Where the loop is. */
@@ -65,7 +79,23 @@ void trainer_say(const struct trainer *t, const char *format, ...) TABFT_PRINTF(
 int trainer_open(struct trainer *t,
                  struct tabft_failure *f) TABFT_MUST_CHECK; /* all up to the first step; on failure close too */
 void trainer_close(struct trainer *t);
-struct ensemble_options trainer_ensemble(const struct trainer *t, enum ensemble_phase phase);
+/* Whether the model can be trained on such a table. */
+int trainer_check_model(const struct model *m, const struct train_options *o, bool is_regression, size_t n_classes,
+                        struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The estimators for rows with labels or, for regression, targets. Borrows all but t. */
+int trainer_ensemble_open(const struct trainer *t, enum ensemble_phase phase, const struct ensemble_columns *context,
+                          const int32_t *label, const double *target, const struct ensemble_columns *query,
+                          struct ensemble **out, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* ---- item.c ---- */
+/* The memory of training steps: taken before the first and after a validation, given back before one. */
+int item_room_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
+void item_room_close(struct trainer *t);
+/* One forward and backward of an estimator on a chunk: loss and gradient (t->gradient) over `n_items`. */
+int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator, size_t n_items, double *loss,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Forgets the chunk that was computed last. */
+void item_room_clear(struct trainer *t);
 
 /* ---- step.c ---- */
 struct step {
@@ -77,9 +107,6 @@ struct step {
 struct step_outcome {
     double loss, norm; /* mean over the items; L2 norm before clipping */
 };
-/* The memory of training steps: taken before the first and after a validation, given back before one. */
-int step_room_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
-void step_room_close(struct trainer *t);
 /* Computes this rank's items, sums, clips, updates the weights on all ranks. Nothing is changed on failure. */
 int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
               struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -88,8 +115,9 @@ bool step_must_skip(const struct trainer *t, const struct chunk *chunk, size_t *
 
 /* ---- validate.c ---- */
 struct validation {
-    double roc_auc, log_loss; /* roc_auc NaN where a class has no row */
-    double value;             /* of the metric asked for, larger is better */
+    double roc_auc, log_loss;   /* of classification; roc_auc NaN where a class has no row */
+    struct score_errors errors; /* of regression, in the target's units */
+    double value;               /* of the metric asked for, larger is better: losses and errors are negative here */
 };
 /* Predicts all validation rows from all training rows; the estimators are shared by the ranks, the result is rank 0's.
  */

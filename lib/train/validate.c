@@ -5,18 +5,22 @@
 
 #include "base/memory.h"
 #include "comm/comm.h"
-#include "ensemble/score.h"
+#include "ensemble/regression.h"
 #include "train/train_internal.h"
 
-/* What a rank holds while it validates. */
+/* What a rank holds while it validates. Of classification every estimator's logits are kept and go to all ranks; of
+ * regression, whose logits are many, the means of every estimator's distribution, and one estimator's logits. */
 struct room {
     struct ensemble *ensemble;
     struct model_run *run;
     struct ensemble_columns context, query;
-    double *x_context, *x_query, *probability;
-    float *logits;     /* [estimators][n_valid][outputs], all ranks' in the end */
-    float *own;        /* where this rank's estimators begin in it */
-    size_t begin, end; /* its estimators */
+    double *x_context, *x_query;
+    size_t begin, end;    /* this rank's estimators */
+    size_t result_bytes;  /* of one estimator's results */
+    char *results;        /* [estimators], all ranks' in the end: float logits [n_valid][outputs] or double [n_valid] */
+    float *logits;        /* of regression: [n_valid][outputs] */
+    double *distribution; /* of regression: [VALIDATE_ROWS][outputs] */
+    double *predicted;    /* probabilities [n_valid][n_classes] or numbers [n_valid] */
 };
 
 static int all_rows(size_t n, size_t **out, struct tabft_failure *f)
@@ -40,24 +44,36 @@ fail:
     return error;
 }
 
+static int results_new(struct room *r, const struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct train_data *d = &t->data;
+    size_t outputs = model_outputs(t->model), cells, logits;
+    if (!size_mul(d->n_valid, outputs, &cells) || !size_mul(cells, sizeof *r->logits, &logits))
+        FAIL(f, TABFT_SYSTEM, "a validation of %zu rows is too large", d->n_valid);
+    r->result_bytes = d->is_regression ? d->n_valid * sizeof(double) : logits;
+    TRY(memory_new(&r->results, (size_t)t->o->estimators, r->result_bytes, "the results of a validation", f));
+    TRY(memory_new(&r->predicted, d->n_valid, (d->is_regression ? 1 : d->n_classes) * sizeof *r->predicted,
+                   "the predictions of a validation", f));
+    if (!d->is_regression || r->begin == r->end) return 0;
+    TRY(memory_new(&r->logits, logits, 1, "the logits of a validation", f));
+    TRY(memory_new(&r->distribution, VALIDATE_ROWS, outputs * sizeof *r->distribution, "a validation", f));
+fail:
+    return error;
+}
+
 static int room_open(struct room *r, struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
     const struct train_data *d = &t->data;
-    size_t each, all;
-    struct ensemble_options options = trainer_ensemble(t, ENSEMBLE_PREDICTION);
     reduce_share((size_t)t->o->estimators, comm_size(t->c), comm_rank(t->c), &r->begin, &r->end);
-    if (!size_mul(d->n_valid, model_outputs(t->model), &each) || !size_mul(each, (size_t)t->o->estimators, &all))
-        FAIL(f, TABFT_SYSTEM, "a validation of %zu rows is too large", d->n_valid);
-    TRY(memory_new(&r->logits, all, sizeof *r->logits, "the logits of a validation", f));
-    r->own = r->logits + r->begin * each;
-    TRY(memory_new(&r->probability, d->n_valid, d->n_classes * sizeof *r->probability,
-                   "the predictions of a validation", f));
+    TRY(results_new(r, t, f));
     TRY(matrix_new(d, false, d->n_train, &r->x_context, f));
     TRY(matrix_new(d, true, d->n_valid, &r->x_query, f));
-    r->context = (struct ensemble_columns){.n_rows = d->n_train, .n_columns = d->n_columns, .x = r->x_context};
-    r->query = (struct ensemble_columns){.n_rows = d->n_valid, .n_columns = d->n_columns, .x = r->x_query};
-    TRY(ensemble_open(&r->ensemble, &options, &r->context, d->train_label, NULL, f));
+    r->context = train_data_columns(d, r->x_context, d->n_train);
+    r->query = train_data_columns(d, r->x_query, d->n_valid);
+    TRY(trainer_ensemble_open(t, ENSEMBLE_PREDICTION, &r->context, d->train_label, d->train_target, NULL, &r->ensemble,
+                              f));
     if (r->begin < r->end) TRY(model_run_open(&r->run, t->model, t->valid_shape, t->plan.recompute, false, t->pool, f));
 fail:
     return error;
@@ -69,8 +85,28 @@ static void room_close(struct room *r)
     model_run_close(r->run);
     free(r->x_context);
     free(r->x_query);
-    free(r->probability);
+    free(r->predicted);
+    free(r->distribution);
     free(r->logits);
+    free(r->results);
+}
+
+/* The means of one estimator's distributions, from its logits, a block of rows at a time. */
+static int take_means(const struct trainer *t, struct room *r, size_t estimator, double *mean, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t n = t->data.n_valid, outputs = model_outputs(t->model);
+    const struct ensemble_targets scale = ensemble_targets(r->ensemble);
+    for (size_t begin = 0; begin < n; begin += VALIDATE_ROWS) {
+        size_t rows = n - begin < VALIDATE_ROWS ? n - begin : VALIDATE_ROWS;
+        memset(r->distribution, 0, rows * outputs * sizeof *r->distribution);
+        TRY(ensemble_add_distribution(r->ensemble, estimator, r->logits + begin * outputs, rows, t->borders,
+                                      outputs + 1, r->distribution, f));
+        for (size_t i = 0; i < rows; i++)
+            mean[begin + i] = ensemble_mean(scale, t->borders, outputs + 1, r->distribution + i * outputs);
+    }
+fail:
+    return error;
 }
 
 static int predict(struct trainer *t, struct room *r, size_t estimator, struct tabft_failure *f)
@@ -83,49 +119,73 @@ static int predict(struct trainer *t, struct room *r, size_t estimator, struct t
         .x = call.x,
         .y_context = call.y_context,
     };
-    float *logits = r->own + (estimator - r->begin) * t->data.n_valid * model_outputs(t->model);
-    TRY(model_forward(r->run, t->weights, &input, logits, f));
+    void *result = r->results + estimator * r->result_bytes;
+    TRY(model_forward(r->run, t->weights, &input, t->data.is_regression ? r->logits : result, f));
+    if (t->data.is_regression) TRY(take_means(t, r, estimator, result, f));
 fail:
     ensemble_call_clear(&call);
     if (error < 0) (void)tabft_fail_prefix(f, "validation, estimator %zu", estimator);
     return error;
 }
 
-/* Brings every rank's logits to all. */
-static int share_logits(struct trainer *t, struct room *r, struct tabft_failure *f)
+/* Brings every rank's results to all. */
+static int share_results(struct trainer *t, struct room *r, struct tabft_failure *f)
 {
     int error = 0, n_ranks = comm_size(t->c);
-    size_t each = t->data.n_valid * model_outputs(t->model) * sizeof *r->logits, begin, end, *bytes = NULL;
-    float *own = NULL;
+    size_t begin, end, *bytes = NULL;
+    char *own = NULL;
     if (n_ranks == 1) return 0;
-    TRY(memory_new(&bytes, (size_t)n_ranks, sizeof *bytes, "the logits of a validation", f));
+    TRY(memory_new(&bytes, (size_t)n_ranks, sizeof *bytes, "the results of a validation", f));
     for (int i = 0; i < n_ranks; i++) {
         reduce_share((size_t)t->o->estimators, n_ranks, i, &begin, &end);
-        bytes[i] = (end - begin) * each;
+        bytes[i] = (end - begin) * r->result_bytes;
     }
     size_t own_bytes = bytes[comm_rank(t->c)];
-    TRY(memory_new(&own, own_bytes, 1, "the logits of a validation", f));
-    memcpy(own, r->own, own_bytes);
-    TRY(comm_gather_all_v(t->c, own, bytes, r->logits, f));
+    TRY(memory_new(&own, own_bytes, 1, "the results of a validation", f));
+    memcpy(own, r->results + r->begin * r->result_bytes, own_bytes);
+    TRY(comm_gather_all_v(t->c, own, bytes, r->results, f));
 fail:
     free(bytes);
     free(own);
     return error;
 }
 
-static int judge(struct trainer *t, struct room *r, struct validation *out, struct tabft_failure *f)
+static int judge_labels(struct trainer *t, struct room *r, struct validation *out, struct tabft_failure *f)
 {
     int error = 0;
     const struct train_data *d = &t->data;
     struct tabft_failure undefined = {0};
-    TRY(ensemble_probabilities(r->ensemble, r->logits, d->n_valid, model_outputs(t->model), r->probability, f));
-    out->log_loss = score_log_loss(r->probability, d->valid_label, d->n_valid, d->n_classes);
-    int code = score_roc_auc(r->probability, d->valid_label, d->n_valid, d->n_classes, &out->roc_auc, &undefined);
+    TRY(ensemble_probabilities(r->ensemble, (const float *)(const void *)r->results, d->n_valid,
+                               model_outputs(t->model), r->predicted, f));
+    out->log_loss = score_log_loss(r->predicted, d->valid_label, d->n_valid, d->n_classes);
+    int code = score_roc_auc(r->predicted, d->valid_label, d->n_valid, d->n_classes, &out->roc_auc, &undefined);
     if (code == TABFT_NOT_HELD) out->roc_auc = NAN;
     else if (code < 0) FAIL(f, code, "%s", undefined.message);
-    out->value = t->o->metric == TRAIN_METRIC_ROC_AUC ? out->roc_auc : -out->log_loss;
+    out->value = train_data_metric(d, t->o) == TRAIN_METRIC_ROC_AUC ? out->roc_auc : -out->log_loss;
 fail:
     return error;
+}
+
+/* The mean of the estimators' mean distribution is the mean of theirs. */
+static void judge_numbers(struct trainer *t, struct room *r, struct validation *out)
+{
+    const struct train_data *d = &t->data;
+    const double *mean = (const double *)(const void *)r->results;
+    size_t n_estimators = (size_t)t->o->estimators;
+    for (size_t i = 0; i < d->n_valid; i++) {
+        for (size_t e = 0; e < n_estimators; e++) r->predicted[i] += mean[e * d->n_valid + i];
+        r->predicted[i] /= (double)n_estimators;
+    }
+    out->errors = score_errors(r->predicted, d->valid_target, d->n_valid);
+    out->value = -out->errors.mse;
+}
+
+static int judge(struct trainer *t, struct room *r, struct validation *out, struct tabft_failure *f)
+{
+    *out = (struct validation){.roc_auc = NAN, .log_loss = NAN};
+    if (!t->data.is_regression) return judge_labels(t, r, out, f);
+    judge_numbers(t, r, out);
+    return 0;
 }
 
 int validate(struct trainer *t, struct validation *out, struct tabft_failure *f)
@@ -133,16 +193,16 @@ int validate(struct trainer *t, struct validation *out, struct tabft_failure *f)
     int error = 0;
     struct room r = {0};
     size_t n = (size_t)t->o->estimators, ranks = (size_t)comm_size(t->c), rounds = (n + ranks - 1) / ranks;
-    step_room_close(t);
+    item_room_close(t);
     TRY(trainer_agree(t, room_open(&r, t, f), f));
     for (size_t i = 0; i < rounds; i++) /* between rounds: no rank waits longer than one estimator takes */
         TRY(trainer_agree(t, r.begin + i < r.end ? predict(t, &r, r.begin + i, f) : 0, f));
-    TRY(share_logits(t, &r, f));
+    TRY(share_results(t, &r, f));
     TRY(trainer_agree(t, judge(t, &r, out, f), f));
     TRY(comm_broadcast(t->c, out, sizeof *out, 0, f));
     room_close(&r);
     r = (struct room){0};
-    TRY(trainer_agree(t, step_room_open(t, f), f));
+    TRY(trainer_agree(t, item_room_open(t, f), f));
 fail:
     room_close(&r);
     return error;

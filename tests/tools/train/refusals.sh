@@ -19,11 +19,8 @@ refuses 3 'train.csv' "$@" --out run --data "$cases/11-uneven-estimator-shards/t
 refuses 3 'train.tbf' "$@" --out run --model train.tbf
 refuses 3 'none.tbf' "$@" --out run --data none.tbf
 regressor=$(dirname -- "$model")/v2_5_reg.model.safetensors
-refuses 3 'v2_5_reg.model.safetensors: is a regression model; name a classifier' "$@" --out run --model "$regressor"
-refuses 3 'v2_5_reg.model.safetensors: is a regression model; name a classifier' "$@" --out run --model "$regressor" --plan
-printf 'x,t,y\n1,a,0\n2,b,1\n3,a,0\n4,c,1\n5,a,0\n6,b,1\n7,a,0\n8,b,1\n' >text.csv
-pack y text.csv text.tbf
-refuses 3 '1 column holds text, which this version cannot train on: t;' "$@" --out run --data text.tbf
+refuses 3 'v2_5_reg.model.safetensors: is a regressor, but train.tbf has a target of classes; name a classifier' "$@" --out run --model "$regressor"
+refuses 3 'v2_5_reg.model.safetensors: is a regressor, but train.tbf has a target of classes; name a classifier' "$@" --out run --model "$regressor" --plan
 printf 'x,y\n1,0\n2,1\ninf,0\n4,1\n5,0\n6,1\n7,0\n8,1\n' >inf.csv
 pack y inf.csv inf.tbf
 refuses 3 'column "x" is infinite in record 3' "$@" --out run --data inf.tbf
@@ -31,7 +28,27 @@ printf 'x,y\n1,0\n2,1\n3,\n4,1\n5,0\n6,1\n7,0\n8,1\n' >gap.csv
 pack y gap.csv gap.tbf
 refuses 3 'the target "y" is missing in 1 records, first in record 3' "$@" --out run --data gap.tbf
 tabft-prep pack --quiet --target f0 --task regression -o number.tbf "$cases/11-uneven-estimator-shards/train.csv"
-refuses 3 'trains classifiers only' "$@" --out run --data number.tbf
+refuses 3 'is a classifier, but number.tbf has a target for regression; name a regressor' "$@" --out run --data number.tbf
+# Options of the other task.
+refuses 2 'number.tbf has a target for regression; use mse' "$@" --out run --data number.tbf --metric roc_auc
+refuses 2 'train.tbf has a target of classes; use roc_auc or log_loss' "$@" --out run --metric mse
+refuses 2 'train.tbf: has a target of classes; the options' "$@" --out run --crps-loss-weight 0.5
+refuses 2 'all of --\*-loss-weight are 0' "$@" --out run --model "$regressor" --data number.tbf --crps-loss-weight 0 --mse-loss-weight 0
+# Targets of regression.
+numbers() { tabft-prep pack --quiet --target y --task regression -o "$2" "$1" || fail "cannot pack $1"; }
+printf 'x,y\n1,1.5\n2,inf\n3,2.5\n4,1\n' >inf-target.csv
+numbers inf-target.csv inf-target.tbf
+refuses 3 'the target "y" is infinite in record 2' "$@" --out run --model "$regressor" --data inf-target.tbf
+printf 'x,y\n1,1.5\n2,\n3,2.5\n4,1\n' >gap-target.csv
+numbers gap-target.csv gap-target.tbf
+refuses 3 'the target "y" is missing in 1 records, first in record 2' "$@" --out run --model "$regressor" --data gap-target.tbf
+printf 'x,y\n1,1.5\n2,1.5\n3,1.5\n4,1.5\n' >equal.csv
+numbers equal.csv equal.tbf
+refuses 3 'the target "y" is the same in all records' "$@" --out run --model "$regressor" --data equal.tbf
+printf 'x,y\n1,1.5\n2,2.5\n' >short.csv
+numbers short.csv short.tbf
+refuses 3 'has 2 records; training needs at least 3' "$@" --out run --model "$regressor" --data short.tbf
+refuses 3 'train.tbf: its target is of classes, that of number.tbf is not' "$@" --out run --model "$regressor" --data number.tbf --valid train.tbf
 tabft-prep pack --quiet -o none.tbf "$cases/11-uneven-estimator-shards/train.csv"
 refuses 3 'has no target' "$@" --out run --data none.tbf
 printf 'x,y\n1,0\n2,0\n3,0\n4,0\n5,0\n6,0\n7,0\n8,1\n' >rare.csv

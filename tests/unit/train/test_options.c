@@ -28,7 +28,10 @@ START_TEST(defaults_are_those_of_tabpfn)
     ck_assert_uint_eq(o.patience, 8);
     ck_assert_uint_eq(o.estimators, 8);
     ck_assert_uint_eq(o.schedule, SCHEDULE_COSINE);
-    ck_assert_uint_eq(o.metric, TRAIN_METRIC_ROC_AUC);
+    ck_assert_uint_eq(o.metric, TRAIN_METRIC_AUTO);
+    ck_assert_double_eq(o.losses.crps, 1);
+    ck_assert_double_eq(o.losses.mse, 1);
+    ck_assert_double_eq(o.losses.ce + o.losses.crls + o.losses.mae + o.losses.mse_clip + o.losses.mae_clip, 0);
 }
 END_TEST
 

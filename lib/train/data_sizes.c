@@ -1,0 +1,107 @@
+/* The sizes that memory follows from. */
+#define TABFT_IN_TRAIN_DATA
+#include <string.h>
+
+#include "train/data_internal.h"
+
+static struct chunks_rules rules_of(const struct train_options *o, size_t n_rows, size_t n_classes,
+                                    const int32_t *label)
+{
+    return (struct chunks_rules){
+        .n_rows = n_rows,
+        .chunk_rows = (size_t)o->chunk_rows,
+        .query_fraction = o->query_fraction,
+        .query_min = n_classes > 0 ? n_classes : 1,
+        .seed = (uint32_t)o->seed,
+        .label = label,
+        .n_labels = n_classes,
+    };
+}
+
+struct chunks_rules train_data_rules(const struct train_data *d, const struct train_options *o)
+{
+    return rules_of(o, d->n_train, d->n_classes, d->train_label);
+}
+
+/* Cells, and the dictionaries of text columns: their texts (where they are loaded), pointers and ranks. */
+static size_t table_bytes(const struct table *t)
+{
+    if (t == NULL) return 0;
+    size_t bytes = (t->n_columns + 1) * t->n_rows * sizeof(double);
+    for (size_t c = 0; c < t->n_columns; c++) {
+        const struct table_column *column = &t->column[c];
+        if (column->kind != TABLE_TEXT) continue;
+        bytes += column->n_dictionary * (sizeof(char *) + sizeof(double));
+        for (size_t i = 0; column->dictionary != NULL && i < column->n_dictionary; i++)
+            bytes += strlen(column->dictionary[i]) + 1;
+    }
+    return bytes;
+}
+
+static size_t count_texts(const struct table *t)
+{
+    size_t n = 0;
+    for (size_t c = 0; c < t->n_columns; c++) n += t->column[c].kind == TABLE_TEXT;
+    return n;
+}
+
+static size_t count_used_texts(const struct train_data *d)
+{
+    size_t n = 0;
+    for (size_t c = 0; c < d->n_columns; c++) n += d->is_text[c];
+    return n;
+}
+
+int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes,
+                     struct tabft_failure *f)
+{
+    int error = 0;
+    struct chunks_rules rules = train_data_rules(d, o);
+    struct chunks *chunks = NULL;
+    *sizes = (struct train_sizes){.is_regression = d->is_regression,
+                                  .n_columns = d->n_columns,
+                                  .n_classes = d->n_classes,
+                                  .n_train = d->n_train,
+                                  .n_valid = d->n_valid,
+                                  .n_texts = count_used_texts(d),
+                                  .table_bytes = table_bytes(d->table) + table_bytes(d->valid)};
+    /* Every epoch is cut into the same sizes, so those of the first are exact. */
+    TRY(chunks_open(&chunks, &rules, 0, f));
+    sizes->chunks.n_chunks = chunks_count(chunks);
+    for (size_t i = 0; i < chunks_count(chunks); i++) {
+        const struct chunk *c = chunks_at(chunks, i);
+        if (c->n_context > sizes->chunks.n_context) sizes->chunks.n_context = c->n_context;
+        if (c->n_query > sizes->chunks.n_query) sizes->chunks.n_query = c->n_query;
+    }
+fail:
+    chunks_close(chunks);
+    return error;
+}
+
+int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes, struct tabft_failure *f)
+{
+    int error = 0;
+    struct table *t = NULL, *v = NULL;
+    TRY(table_open_schema(&t, o->data, f));
+    TRY(data_check_task(t, o, f));
+    TRY(data_check_records(t, o, t->n_labels, t->n_labels == 1 ? t->label[0] : "", f));
+    if (o->valid != NULL) TRY(table_open_schema(&v, o->valid, f));
+    *sizes = (struct train_sizes){.is_regression = t->task == TABLE_REGRESSION,
+                                  .n_columns = t->n_columns,
+                                  .n_classes = t->n_labels,
+                                  .n_train = t->n_rows,
+                                  .n_texts = count_texts(t),
+                                  .table_bytes = table_bytes(t) + table_bytes(v)};
+    if (v != NULL) {
+        sizes->n_valid = v->n_rows;
+    } else if (o->validation_split > 0) {
+        sizes->n_valid = data_held_rows(o, t->n_rows, t->n_labels);
+        sizes->n_train -= sizes->n_valid;
+    }
+    struct chunks_rules rules = rules_of(o, sizes->n_train, sizes->n_classes, NULL);
+    TRY(chunks_sizes(&rules, &sizes->chunks, f));
+fail:
+    table_close(t);
+    table_close(v);
+    return error;
+}
