@@ -64,7 +64,7 @@ struct model_tape {
     int target;              /* [rows][2]; v3: the context's, [n_context][1], int32 of classes */
     int column;              /* [groups][width / 4]; v2 family */
     int log_keys;            /* [1][1]: the logarithm of n_context; v3 */
-    int turns;               /* [groups + row_tokens][width / row_heads], see struct op_rotate; v3, or TAPE_NONE */
+    int turns;               /* [groups + row_tokens][width / row_heads], see struct op_heads; v3, or TAPE_NONE */
     int labels;              /* int32, a regressor's float [n_query] */
     int permutation;         /* int32 [n_classes]; a classifier's */
     int borders, impossible; /* [buckets + 1], [buckets]; a regressor's */

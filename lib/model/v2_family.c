@@ -177,7 +177,7 @@ static int mlp_weight(const struct model *m, struct tape *t, size_t block, size_
 static int norm(const struct model *m, struct tape *t, size_t block, size_t which, int x)
 {
     const float layer_epsilon = 1e-5f;
-    if (!m->config.norm_has_weights) return tape_layer_norm(t, x, layer_epsilon);
+    if (!m->config.norm_has_weights) return tape_layer_norm(t, x, TAPE_NONE, TAPE_NONE, layer_epsilon);
     return tape_rms_norm(t, x, block_weight(m, t, block, ATTENTION_PARAMETERS + which, 1), FLT_EPSILON);
 }
 

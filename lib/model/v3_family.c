@@ -153,7 +153,10 @@ static int spread_column(struct recorder *r, int x, int points)
 /* The first `heads` heads of each token turned by its place in its row. */
 static int turned(struct recorder *r, int x, size_t tokens, size_t heads)
 {
-    return r->io->turns == TAPE_NONE ? x : tape_rotate(r->t, x, r->io->turns, tokens, heads);
+    const struct op_heads h = {.tokens = tokens,
+                               .heads = heads,
+                               .head_width = r->m->config.width / r->m->config.stages.row_heads};
+    return r->io->turns == TAPE_NONE ? x : tape_heads(r->t, &h, x, r->io->turns, TAPE_NONE);
 }
 
 /* `n` tokens of a row attend to `keys` ones; strides of what holds them are given in numbers a token. */

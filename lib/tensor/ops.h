@@ -15,14 +15,15 @@ enum op_kind {
     OP_LINEAR,        /* y = x w^T (+ bias) (+ residual) */
     OP_ATTENTION,     /* softmax(q k^T / sqrt(D)) v over sequences of tokens */
     OP_RMS_NORM,      /* y = w x / sqrt(mean(x^2) + epsilon), each row */
-    OP_LAYER_NORM,    /* y = (x - mean(x)) / sqrt(variance(x) + epsilon), each row */
+    OP_LAYER_NORM,    /* y = (x - mean(x)) / sqrt(variance(x) + epsilon) (w + bias), each row */
     OP_GELU,          /* y = x/2 (1 + erf(x / sqrt 2)) */
     OP_ASSEMBLE,      /* the tokens of a table: thinking rows, feature groups and the target column */
     OP_SELECT,        /* rows first, first + step, ..., or as many runs of rows */
     OP_PREPEND,       /* the same rows before each row's own */
     OP_ADD_ROWS,      /* a row added to all tokens of a row */
     OP_LOOKUP,        /* rows of a table by code */
-    OP_ROTATE,        /* heads turned by their token's place */
+    OP_HEADS,         /* heads turned by their token's place, and normalised */
+    OP_FOURIER,       /* sines and cosines of numbers times frequencies */
     OP_MODULATE,      /* y = q base (1 + tanh(m)) */
     OP_VOTE,          /* log of the attention that falls on each class */
     OP_CROSS_ENTROPY, /* mean cross-entropy of permuted logits */
@@ -61,7 +62,8 @@ struct op_rms_norm {
     float epsilon;
 };
 
-/* in: x [rows][width]. out: y. The variance is the mean square deviation. */
+/* in: x [rows][width], w [width] and bias [width], or neither. out: y, multiplied by w and with bias added where there
+ * are such. The variance is the mean square deviation. */
 struct op_layer_norm {
     size_t rows, width;
     float epsilon;
@@ -100,12 +102,21 @@ struct op_lookup {
     size_t entries, rows, width;
 };
 
-/* in: x [rows][width], turns [at least tokens][head_width]. The first heads * head_width numbers of a row are heads;
- * number j < head_width / 2 of a head and number j + head_width / 2 are a point in the plane, turned by the angle whose
- * cosine is number j of the turns' row (row % tokens) and whose sine is number j + head_width / 2. The rest of a row
- * stays. out: y. */
-struct op_rotate {
-    size_t rows, width, tokens, heads, head_width;
+/* in: x [rows][width], turns [at least tokens][head_width] or none, w [norms][head_width] or none with norms 0. The first
+ * heads * head_width numbers of a row are heads, the rest of it stays. With turns, number j < head_width / 2 of a head
+ * and number j + head_width / 2 are a point in the plane, turned by the angle whose cosine is number j of the turns' row
+ * (row % tokens) and whose sine is number j + head_width / 2. With w, a head is then divided by
+ * sqrt(mean of its squares + epsilon) and multiplied by w's row h / (heads / norms), h being its number. out: y. */
+struct op_heads {
+    size_t rows, width, tokens, heads, head_width, norms;
+    float epsilon;
+};
+
+/* in: x [rows][any width of at least `numbers`] (row stride x_width), frequencies [numbers][frequencies]. out: [rows][2 *
+ * frequencies], number j being the sum over the row's first `numbers` numbers of the sine of number times its frequency
+ * j, number frequencies + j that of the cosines. x gets no gradient. */
+struct op_fourier {
+    size_t rows, x_width, numbers, frequencies;
 };
 
 /* in: q [rows][width], m, as many numbers, base [width]. out: y = q base (1 + tanh(m)), base the same in each row. */
@@ -160,7 +171,8 @@ struct op {
         struct op_prepend prepend;
         struct op_add_rows add_rows;
         struct op_lookup lookup;
-        struct op_rotate rotate;
+        struct op_heads heads;
+        struct op_fourier fourier;
         struct op_modulate modulate;
         struct op_vote vote;
         struct op_cross_entropy cross_entropy;
@@ -171,7 +183,7 @@ struct op {
 /* One call. `in`, `out`: what the operation reads and writes (NULL where it has no such input). Backward also gets
  * d_out[0], the gradient of out[0], and writes d_in[i] where it is not NULL: adds to it where add[i], else
  * overwrites. Where the record of an operation says that rows of an input's tensor are not read, backward leaves
- * their gradient alone. d_in[0] may be d_out[0] itself for OP_RMS_NORM, OP_LAYER_NORM, OP_GELU and OP_ROTATE; d_in of a
+ * their gradient alone. d_in[0] may be d_out[0] itself for OP_RMS_NORM, OP_LAYER_NORM, OP_GELU and OP_HEADS; d_in of a
  * residual and of OP_ADD_ROWS' x is NULL when it is d_out[0] already. */
 struct op_call {
     const struct op *op;

@@ -133,9 +133,9 @@ static int need(struct maker *m, int value)
     return error;
 }
 
-static bool reads_input(enum op_kind kind, int i)
+static bool reads_input(const struct op *op, int i)
 {
-    switch (kind) {
+    switch (op->kind) {
     case OP_LINEAR: return i <= 1;
     case OP_ATTENTION: return true;
     case OP_RMS_NORM: return true;
@@ -144,7 +144,8 @@ static bool reads_input(enum op_kind kind, int i)
     case OP_CROSS_ENTROPY: return true;
     case OP_BAR_LOSS: return true;
     case OP_LOOKUP: return i == 1;
-    case OP_ROTATE: return i == 1;
+    case OP_HEADS: return i == 1 || op->heads.norms > 0;
+    case OP_FOURIER: return true;
     case OP_MODULATE: return true;
     case OP_VOTE: return true;
     default: return false;
@@ -162,7 +163,7 @@ static bool passes_on(enum op_kind kind, int i)
 /* The gradient of input 0 can be written over that of the output. */
 static bool in_place(enum op_kind kind)
 {
-    return kind == OP_RMS_NORM || kind == OP_LAYER_NORM || kind == OP_GELU || kind == OP_ROTATE;
+    return kind == OP_RMS_NORM || kind == OP_LAYER_NORM || kind == OP_GELU || kind == OP_HEADS;
 }
 
 static bool covers(const struct maker *m, const struct tape_node *n, int i)
@@ -229,11 +230,11 @@ static int backward_step(struct maker *m, int node)
     step.node = node;
     step.d_out = is_last ? -1 : m->gradient[n->out[0]];
     for (int i = 0; i < OP_INPUTS_MAX; i++)
-        if (reads_input(n->op.kind, i)) TRY(need(m, n->in[i]));
+        if (reads_input(&n->op, i)) TRY(need(m, n->in[i]));
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
         if (reads_output(n->op.kind, i)) TRY(need(m, n->out[i]));
     for (int i = 0; i < OP_INPUTS_MAX; i++) {
-        if (n->in[i] != TAPE_NONE && reads_input(n->op.kind, i)) step.in[i] = m->instance[n->in[i]];
+        if (n->in[i] != TAPE_NONE && reads_input(&n->op, i)) step.in[i] = m->instance[n->in[i]];
         TRY(gradient_of_input(m, n, i, &step));
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)

@@ -141,12 +141,14 @@ int tape_rms_norm(struct tape *t, int x, int w, float epsilon)
     return record(t, op, (int[]){x, w, TAPE_NONE, TAPE_NONE}, v[x].rows, v[x].width, 0, 0);
 }
 
-int tape_layer_norm(struct tape *t, int x, float epsilon)
+int tape_layer_norm(struct tape *t, int x, int w, int bias, float epsilon)
 {
     if (t->failure.code != 0) return 0;
-    const struct tape_value *v = &t->values[x];
-    struct op op = {.kind = OP_LAYER_NORM, .layer_norm = {v->rows, v->width, epsilon}};
-    return record(t, op, (int[]){x, TAPE_NONE, TAPE_NONE, TAPE_NONE}, v->rows, v->width, 0, 0);
+    const struct tape_value *v = t->values;
+    assert((w == TAPE_NONE) == (bias == TAPE_NONE));
+    assert(w == TAPE_NONE || (v[w].width == v[x].width && v[bias].width == v[x].width));
+    struct op op = {.kind = OP_LAYER_NORM, .layer_norm = {v[x].rows, v[x].width, epsilon}};
+    return record(t, op, (int[]){x, w, bias, TAPE_NONE}, v[x].rows, v[x].width, 0, 0);
 }
 
 int tape_gelu(struct tape *t, int x)
@@ -222,14 +224,32 @@ int tape_lookup(struct tape *t, int table, int codes)
     return record(t, op, (int[]){table, codes, TAPE_NONE, TAPE_NONE}, v[codes].rows, v[table].width, 0, 0);
 }
 
-int tape_rotate(struct tape *t, int x, int turns, size_t tokens, size_t heads)
+int tape_heads(struct tape *t, const struct op_heads *sizes, int x, int turns, int w)
 {
     if (t->failure.code != 0) return 0;
     const struct tape_value *v = t->values;
-    struct op_rotate r = {v[x].rows, v[x].width, tokens, heads, v[turns].width};
-    assert(tokens <= v[turns].rows && heads * r.head_width <= r.width && r.head_width % 2 == 0);
-    struct op op = {.kind = OP_ROTATE, .rotate = r};
-    return record(t, op, (int[]){x, turns, TAPE_NONE, TAPE_NONE}, r.rows, r.width, 0, 0);
+    struct op_heads h = *sizes;
+    h.rows = v[x].rows;
+    h.width = v[x].width;
+    assert(h.heads * h.head_width <= h.width);
+    assert(turns == TAPE_NONE ||
+           (h.tokens <= v[turns].rows && h.head_width == v[turns].width && h.head_width % 2 == 0));
+    assert((w == TAPE_NONE) == (h.norms == 0));
+    assert(w == TAPE_NONE || (v[w].rows == h.norms && v[w].width == h.head_width && h.heads % h.norms == 0));
+    struct op op = {.kind = OP_HEADS, .heads = h};
+    return record(t, op, (int[]){x, turns, w, TAPE_NONE}, h.rows, h.width, 0, 0);
+}
+
+int tape_fourier(struct tape *t, int x, int frequencies)
+{
+    if (t->failure.code != 0) return 0;
+    const struct tape_value *v = t->values;
+    struct op_fourier s = {v[x].rows, v[x].width, v[frequencies].rows, v[frequencies].width};
+    assert(s.numbers <= s.x_width && !v[x].has_gradient);
+    size_t width;
+    if (!size_mul(s.frequencies, 2, &width)) width = SIZE_MAX;
+    struct op op = {.kind = OP_FOURIER, .fourier = s};
+    return record(t, op, (int[]){x, frequencies, TAPE_NONE, TAPE_NONE}, s.rows, width, 0, 0);
 }
 
 int tape_modulate(struct tape *t, int q, int m, int base)

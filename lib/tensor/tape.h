@@ -35,7 +35,8 @@ int tape_linear(struct tape *t, int x, size_t rows, int w, int bias, int residua
 /* q, k and v may be one tensor; strides say where each begins. Gives o; the statistics follow it unseen. */
 int tape_attention(struct tape *t, const struct op_attention *sizes, int q, int k, int v);
 int tape_rms_norm(struct tape *t, int x, int w, float epsilon);
-int tape_layer_norm(struct tape *t, int x, float epsilon);
+/* w and bias: TAPE_NONE, both of them, or neither. */
+int tape_layer_norm(struct tape *t, int x, int w, int bias, float epsilon);
 int tape_gelu(struct tape *t, int x);
 int tape_assemble(struct tape *t, int feature, int column, int target, int thinking);
 int tape_select(struct tape *t, int x, size_t first, size_t step, size_t rows);
@@ -48,7 +49,9 @@ int tape_prepend(struct tape *t, int lead, int x, size_t rows);
 /* x is read as rows of y's width, and so the result is. */
 int tape_add_rows(struct tape *t, int x, size_t tokens, int y);
 int tape_lookup(struct tape *t, int table, int codes);
-int tape_rotate(struct tape *t, int x, int turns, size_t tokens, size_t heads);
+/* `sizes`: all but rows and width. turns and w may be TAPE_NONE. */
+int tape_heads(struct tape *t, const struct op_heads *sizes, int x, int turns, int w);
+int tape_fourier(struct tape *t, int x, int frequencies);
 int tape_modulate(struct tape *t, int q, int m, int base);
 int tape_vote(struct tape *t, int q, int k, int codes, size_t heads, size_t n_classes);
 int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, double scale);

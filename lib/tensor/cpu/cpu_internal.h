@@ -60,6 +60,10 @@ struct cpu_kernels {
     /* dx may be dy. */
     void (*layer_norm_backward)(size_t rows, size_t width, float epsilon, const float *x, const float *dy, float *dx,
                                 bool add);
+    /* One row of OP_FOURIER; d [numbers][frequencies] is added to. */
+    void (*fourier)(size_t numbers, size_t frequencies, const float *x, const float *frequency, float *y);
+    void (*fourier_backward)(size_t numbers, size_t frequencies, const float *x, const float *frequency,
+                             const float *dy, float *d);
 };
 
 extern const struct cpu_kernels cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_baseline;
@@ -96,7 +100,7 @@ size_t cpu_no_scratch(const void *state, const struct op *op);
 
 /* The operations; each file fills its entry. */
 extern const struct tensor_kernels cpu_linear, cpu_attention, cpu_rms_norm, cpu_layer_norm, cpu_gelu, cpu_assemble,
-    cpu_select, cpu_prepend, cpu_add_rows, cpu_lookup, cpu_rotate, cpu_modulate, cpu_vote, cpu_cross_entropy,
+    cpu_select, cpu_prepend, cpu_add_rows, cpu_lookup, cpu_heads, cpu_fourier, cpu_modulate, cpu_vote, cpu_cross_entropy,
     cpu_bar_loss;
 
 #endif

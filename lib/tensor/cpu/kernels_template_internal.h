@@ -374,6 +374,7 @@ static void rms_norm_backward(size_t rows, size_t width, float epsilon, const fl
     }
 }
 
+#include "tensor/cpu/kernels_fourier_internal.h"
 #include "tensor/cpu/kernels_layer_norm_internal.h"
 
 const struct cpu_kernels KERNELS = {
@@ -395,4 +396,6 @@ const struct cpu_kernels KERNELS = {
     .rms_norm_backward = rms_norm_backward,
     .layer_norm = layer_norm,
     .layer_norm_backward = layer_norm_backward,
+    .fourier = fourier,
+    .fourier_backward = fourier_backward,
 };

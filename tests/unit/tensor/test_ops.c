@@ -387,7 +387,9 @@ static void layer_norm(const struct op *op, double *const *in, double *out)
         for (size_t j = 0; j < s->width; j++) mean += x[j] / (double)s->width;
         for (size_t j = 0; j < s->width; j++) variance += (x[j] - mean) * (x[j] - mean) / (double)s->width;
         for (size_t j = 0; j < s->width; j++)
-            out[r * s->width + j] = (x[j] - mean) / sqrt(variance + (double)s->epsilon);
+            out[r * s->width + j] = (x[j] - mean) / sqrt(variance + (double)s->epsilon) *
+                                        (in[1] == NULL ? 1 : in[1][j]) +
+                                    (in[2] == NULL ? 0 : in[2][j]);
     }
 }
 
@@ -413,6 +415,8 @@ START_TEST(norm_and_gelu_are_right)
                                .out = rows * width,
                                .tolerance = 1e-5};
             try(&t, "layer_norm");
+            t.in[1].count = t.in[2].count = width;
+            try(&t, "layer_norm with weights");
             t = (struct trial){.op = {.kind = OP_GELU, .gelu = {rows, width}},
                                .forward = gelu,
                                .in = {{.count = rows * width}},
@@ -571,17 +575,45 @@ static void fill_turns(struct data *d, size_t tokens, size_t head_width)
         }
 }
 
-static void rotate(const struct op *op, double *const *in, double *out)
+/* One head in place. */
+static void norm_head(size_t width, const double *w, double epsilon, double *x)
 {
-    const struct op_rotate *s = &op->rotate;
+    double sum = 0;
+    for (size_t j = 0; j < width; j++) sum += x[j] * x[j];
+    for (size_t j = 0; j < width; j++) x[j] *= w[j] / sqrt(sum / (double)width + epsilon);
+}
+
+static void heads(const struct op *op, double *const *in, double *out)
+{
+    const struct op_heads *s = &op->heads;
     const size_t w = s->head_width;
-    for (size_t r = 0; r < s->rows; r++)
+    for (size_t r = 0; r < s->rows; r++, out += s->width) {
+        const double *x = in[0] + r * s->width;
         for (size_t i = 0; i < s->width; i++) {
-            const double *x = in[0] + r * s->width, *turns = in[1] + r % s->tokens * w;
             const size_t j = i % w;
-            out[r * s->width + i] = i >= s->heads * w ? x[i]
-                                    : j < w / 2       ? x[i] * turns[j] - x[i + w / 2] * turns[j + w / 2]
-                                                      : x[i] * turns[j - w / 2] + x[i - w / 2] * turns[j];
+            out[i] = x[i];
+            if (in[1] == NULL || i >= s->heads * w) continue;
+            const double *turns = in[1] + r % s->tokens * w;
+            out[i] = j < w / 2 ? x[i] * turns[j] - x[i + w / 2] * turns[j + w / 2]
+                               : x[i] * turns[j - w / 2] + x[i - w / 2] * turns[j];
+        }
+        for (size_t h = 0; h < s->heads && s->norms > 0; h++)
+            norm_head(w, in[2] + h / (s->heads / s->norms) * w, (double)s->epsilon, out + h * w);
+    }
+}
+
+static void fourier(const struct op *op, double *const *in, double *out)
+{
+    const struct op_fourier *s = &op->fourier;
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t j = 0; j < s->frequencies; j++) {
+            double *sine = out + r * 2 * s->frequencies + j, *cosine = sine + s->frequencies;
+            *sine = *cosine = 0;
+            for (size_t i = 0; i < s->numbers; i++) {
+                const double angle = in[0][r * s->x_width + i] * in[1][i * s->frequencies + j];
+                *sine += sin(angle);
+                *cosine += cos(angle);
+            }
         }
 }
 
@@ -594,21 +626,78 @@ static void modulate(const struct op *op, double *const *in, double *out)
 START_TEST(queries_are_right)
     {
         const size_t tokens = 7, rows = 41 * tokens, head = 6;
-        struct trial t = {.op = {.kind = OP_ROTATE, .rotate = {rows, 29, tokens, 4, head}},
-                          .forward = rotate,
+        struct trial t = {.op = {.kind = OP_HEADS, .heads = {rows, 29, tokens, 4, head, 0, 1e-3f}},
+                          .forward = heads,
                           .in = {{.count = rows * 29}, {.count = tokens * head, .no_gradient = true}},
                           .out = rows * 29,
                           .tolerance = 1e-6};
-        struct data d = make_data(&t);
-        fill_turns(&d, tokens, head);
-        check(&t, &d, "rotate");
-        free_data(&d);
+        for (size_t norms = 0; norms <= 2; norms++) { /* turned, and turned and normalised by one row, and by two */
+            t.op.heads.norms = norms;
+            t.in[2].count = norms * head;
+            if (norms > 0) t.tolerance = 1e-5;
+            struct data d = make_data(&t);
+            fill_turns(&d, tokens, head);
+            check(&t, &d, "heads turned");
+            free_data(&d);
+        }
+        t.in[1].count = 0;
+        try(&t, "heads normalised");
+        t = (struct trial){.op = {.kind = OP_HEADS, .heads = {rows, 75, 1, 3, 25, 1, 1e-3f}},
+                           .forward = heads,
+                           .in = {{.count = rows * 75}, {0}, {.count = 25}},
+                           .out = rows * 75,
+                           .tolerance = 1e-5};
+        try(&t, "heads of odd width normalised");
         t = (struct trial){.op = {.kind = OP_MODULATE, .modulate = {rows, 21}},
                            .forward = modulate,
                            .in = {{.count = rows * 21}, {.count = rows * 21}, {.count = 21}},
                            .out = rows * 21,
                            .tolerance = 1e-5};
         try(&t, "modulate");
+    }
+END_TEST
+
+/* Frequencies that fill a vector's lanes and leave some; then angles near and far from 0. */
+START_TEST(fourier_is_right)
+    {
+        const size_t sizes[][4] = {{1, 1, 1, 1}, {7, 5, 3, 6}, {300, 4, 2, 32}, {9, 3, 3, 37}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const size_t *n = sizes[i];
+            struct trial t = {.op = {.kind = OP_FOURIER, .fourier = {n[0], n[1], n[2], n[3]}},
+                              .forward = fourier,
+                              .in = {{.count = n[0] * n[1], .no_gradient = true}, {.count = n[2] * n[3]}},
+                              .out = n[0] * 2 * n[3],
+                              .tolerance = 3e-6};
+            struct data d = make_data(&t);
+            for (size_t j = 0; j < t.in[0].count; j++) d.wide[0][j] = d.x[0][j] = (float)(3 * draw());
+            check(&t, &d, "fourier");
+            free_data(&d);
+        }
+    }
+END_TEST
+
+/* Sines and cosines over the whole range: to the rounding of their angle, which is a product of float32. */
+START_TEST(circles_are_right_everywhere)
+    {
+        enum { COUNT = 20001 };
+        struct trial t = {.op = {.kind = OP_FOURIER, .fourier = {1, 1, 1, COUNT}},
+                          .forward = fourier,
+                          .in = {{.count = 1, .no_gradient = true}, {.count = COUNT}},
+                          .out = 2 * COUNT};
+        struct data d = make_data(&t);
+        d.x[0][0] = 1;
+        for (size_t k = 0; k < 3; k++) {
+            const double step = k == 0 ? 1e-3 : k == 1 ? 0.81 : 12345;
+            for (size_t i = 0; i < COUNT; i++) d.x[1][i] = (float)(((double)i - 10000) * step);
+            struct made m = run(&t, &d, 1, 0.0f);
+            for (size_t i = 0; i < COUNT; i++) {
+                const double x = d.x[1][i];
+                ck_assert_msg(fabs(m.out[i] - sin(x)) <= 1.2e-7 && fabs(m.out[COUNT + i] - cos(x)) <= 1.2e-7,
+                              "circle at %g: %.9g, %.9g", x, (double)m.out[i], (double)m.out[COUNT + i]);
+            }
+            free_made(&m);
+        }
+        free_data(&d);
     }
 END_TEST
 
@@ -895,5 +984,6 @@ END_TEST
 
 UNIT_MAIN("tensor/ops", linear_is_right, attention_is_right, attention_to_other_keys_is_right,
           attention_over_many_blocks_is_right, norm_and_gelu_are_right, gelu_is_right_everywhere,
-          assemble_and_select_are_right, tokens_are_right, queries_are_right, votes_are_right, cross_entropy_is_right,
+          assemble_and_select_are_right, tokens_are_right, queries_are_right, fourier_is_right,
+          circles_are_right_everywhere, votes_are_right, cross_entropy_is_right,
           bar_loss_is_right, bar_loss_is_tabpfns, rows_do_not_see_their_block, instruction_sets_are_named)
