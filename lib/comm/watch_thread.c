@@ -12,7 +12,8 @@ enum {
     SILENT_S = 4,         /* a neighbour without a heartbeat for so long is named as silent */
     BEHIND_S = 4,         /* a neighbour that has not joined a collective for so long is named as behind */
     NOTICE_MS = 500,      /* what the rank after the dead one has said reaches us within this */
-    ABORT_MS = 2000       /* how long the launcher may take before this process ends by itself */
+    ABORT_MS = 4000,      /* how long the launcher may take before this process ends by itself */
+    FOLLOW_MS = 6000      /* longer: the status of the rank that spoke shall be the first the launcher sees */
 };
 
 static void pause_ms(long ms)
@@ -117,7 +118,7 @@ static void follow(struct watch *w, enum side from, const struct frame *frame)
     take_the_end(w);
     frame_send(&w->neighbours[from == PREVIOUS ? NEXT : PREVIOUS], frame);
     say(w, NULL);
-    pause_ms(ABORT_MS);
+    pause_ms(FOLLOW_MS);
     _exit(5);
 }
 

@@ -15,7 +15,9 @@ refused() {
         # dash and bash have it.
         # shellcheck disable=SC3045
         ulimit -v "$limit"
-        timeout 30 tabft-prep pack --quiet --threads 2 -o new.tbf "$1"
+        # shellcheck disable=SC3045
+        ulimit -t 60
+        exec tabft-prep pack --quiet --threads 2 -o new.tbf "$1"
     ) >said 2>&1 || status=$?
     [ "$status" = 3 ] || fail "$1: status $status"
     [ "$(wc -l <said)" = 1 ] || fail "$1: not one line"

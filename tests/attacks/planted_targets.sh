@@ -42,16 +42,10 @@ if may_trace; then
     strace -qq -o trace -e trace=openat "$sample" write shared/out 3
     grep 'O_CREAT' trace | grep -q 'O_EXCL|O_NOFOLLOW' || fail 'the temporary file may follow what is planted'
     rm -f shared/out
-    strace -qq -o trace -e inject=fsync:delay_enter=700000:when=1 "$sample" write shared/out 3 >said 2>&1 &
-    writer=$!
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        [ "$(temporaries shared)" = 0 ] || break
-        sleep 0.05
-    done
-    [ "$i" -lt 20 ] || fail 'no temporary file is seen'
+    stop_at fsync 1 "$sample" write shared/out 3
+    [ "$(temporaries shared)" = 1 ] || fail 'no temporary file is seen'
     ln -s ../victim shared/out
-    status=0
-    wait "$writer" || status=$?
+    go_on
     { [ "$status" = 2 ] && grep -q 'appeared while' said; } || fail "a link planted before the rename: status $status"
     untouched 'a link planted before the rename'
     rm -f shared/out

@@ -53,6 +53,28 @@ write_by() {
     esac
 }
 
+# stop_at CALL WHEN COMMAND...: starts the command in the background, under strace ($tracer), and comes back when it has stopped
+# itself at that call, or has ended without. go_on: lets it go on.
+stop_at() {
+    call=$1 when=$2
+    shift 2
+    rm -f trace
+    strace -qq -o trace -e "trace=$call" -e "inject=$call:signal=SIGSTOP:when=$when" "$@" >said 2>&1 &
+    tracer=$!
+    until grep -q 'stopped by SIGSTOP' trace 2>/dev/null; do
+        kill -0 "$tracer" 2>/dev/null || return 0
+        sleep 0.02
+    done
+}
+go_on() {
+    stopped=$(cat "/proc/$tracer/task/$tracer/children" 2>/dev/null) || stopped=
+    # strace's one child.
+    # shellcheck disable=SC2086
+    [ -z "$stopped" ] || kill -CONT $stopped 2>/dev/null || :
+    status=0
+    wait "$tracer" || status=$?
+}
+
 # status_of COMMAND...: its exit status in $status, what it printed in ./said.
 status_of() {
     status=0

@@ -30,7 +30,7 @@ slurm_ranks() {
     shift
     nodes=$ranks
     [ "$nodes" -le 4 ] || nodes=4
-    timeout 120 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
+    timeout 6000 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
 }
 # Shared memory is for ranks on one node: mpirun's are.
 mpirun_ranks() {
@@ -39,7 +39,7 @@ mpirun_ranks() {
     root=
     [ "$(id -u)" != 0 ] || root=--allow-run-as-root
     # shellcheck disable=SC2086 # no word or one
-    env -u OMPI_MCA_btl timeout 120 mpirun $root --oversubscribe -n "$ranks" "$@"
+    env -u OMPI_MCA_btl timeout 6000 mpirun $root --oversubscribe -n "$ranks" "$@"
 }
 
 # The same bits. 5 and 7 items do not divide evenly; 2 items leave ranks idle; 400,003 parameters are no multiple of
@@ -70,8 +70,8 @@ srun --ntasks=1 "$program" sum 0 1 1x1 >"$work/sum"
 
 # Launches that cannot mean what they say.
 refused 2 'separate processes that cannot see each other; add --mpi=pmix' \
-    timeout 60 srun --ntasks=3 "$program" sum 0 1 1x1
-refused 2 'PMI-2.*use srun --mpi=pmix' timeout 60 srun --mpi=pmi2 --ntasks=3 "$program" sum 0 1 1x1
+    timeout 600 srun --ntasks=3 "$program" sum 0 1 1x1
+refused 2 'PMI-2.*use srun --mpi=pmix' timeout 600 srun --mpi=pmi2 --ntasks=3 "$program" sum 0 1 1x1
 refused 2 "without PMIx started 3 processes" env PMI_SIZE=3 PMI_RANK=0 "$program" sum 0 1 1x1
 refused 2 'engine self carries one rank, the launcher started 2' \
     slurm_ranks 2 env RANK_ENGINE=self "$program" sum 0 1 1x1
@@ -89,8 +89,8 @@ refused 2 'all ranks must be one build' slurm_ranks 3 \
     sh -c 'RANK_ENGINE=mpi; [ "$PMIX_RANK" != 1 ] || RANK_ENGINE=other; export RANK_ENGINE; exec "$@"' sh \
     "$program" differ -1
 
-# Five ranks on few cores: the four that wait 2 s use little of them.
+# Five ranks on few cores: the four that wait 2 s use little of them. Time to wake up counts as well, so on a machine with much
+# else to do the share only shrinks.
 used=$(slurm_ranks 5 "$program" idle 2)
-awk -v used="$used" 'BEGIN { exit !(used != "" && used < 0.5) }' ||
-    fail "a rank that waited 2 s used $used s of processor time"
-printf 'a rank that waits 2 s uses %s s of processor time\n' "$used"
+awk -v used="$used" 'BEGIN { exit !(used != "" && used < 0.25) }' || fail "a rank that waits uses $used of a processor"
+printf 'a rank that waits uses %s of a processor\n' "$used"

@@ -19,7 +19,7 @@ drained() {
     seconds=0
     while [ -n "$(squeue -h)" ]; do
         seconds=$((seconds + 1))
-        [ "$seconds" -le 180 ] || { squeue; bad 'jobs are left in the queue after 180 s'; return 1; }
+        [ "$seconds" -le 900 ] || { squeue; bad 'jobs are left in the queue after 900 s'; return 1; }
         sleep 1
     done
 }

@@ -15,7 +15,7 @@ for rank in 0 1 2 3; do cp train.tbf rank$rank/data.tbf; done
 # ranks COMMAND...: four ranks on four nodes, each in a folder of its own, its process in pid.RANK.
 ranks() {
     # shellcheck disable=SC2016 # for the inner shell
-    timeout 120 srun --mpi=pmix --nodes=4 --ntasks=4 sh -c 'cd "rank$PMIX_RANK" && echo $$ >../pid.$PMIX_RANK && exec "$@"' sh "$@"
+    timeout 6000 srun --mpi=pmix --nodes=4 --ntasks=4 sh -c 'cd "rank$PMIX_RANK" && echo $$ >../pid.$PMIX_RANK && exec "$@"' sh "$@"
 }
 # once TEXT: one line of all ranks says it, naming its rank.
 once() {
@@ -45,7 +45,7 @@ mkdir used
 refuses 2 'used: is used already' ranks "$@" --out "$work/used"
 once 'is used already'
 # Separate processes.
-refuses 2 'add --mpi=pmix' timeout 60 srun --ntasks=3 "$@" --data train.tbf --out "$work/run"
+refuses 2 'add --mpi=pmix' timeout 600 srun --ntasks=3 "$@" --data train.tbf --out "$work/run"
 [ ! -e run ] || fail 'a refused run left its folder'
 
 # A gradient that is not finite: the same step on all ranks, said once.
@@ -61,7 +61,7 @@ for victim in 0 2; do
     tries=0
     until [ -s "dies-$victim/metrics.jsonl.partial" ]; do
         tries=$((tries + 1))
-        [ "$tries" -lt 600 ] || { cat said; fail 'the run does not start'; }
+        [ "$tries" -lt 3000 ] || { cat said; fail 'the run does not start'; }
         sleep 0.1
     done
     kill -KILL "$(cat "pid.$victim")"

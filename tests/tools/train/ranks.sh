@@ -13,7 +13,7 @@ slurm_ranks() {
     shift
     nodes=$ranks
     [ "$nodes" -le 4 ] || nodes=4
-    timeout 300 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
+    timeout 900 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
 }
 mpirun_ranks() {
     ranks=$1
@@ -21,7 +21,7 @@ mpirun_ranks() {
     root=
     [ "$(id -u)" != 0 ] || root=--allow-run-as-root
     # shellcheck disable=SC2086 # no word or one
-    env -u OMPI_MCA_btl timeout 300 mpirun $root --oversubscribe -n "$ranks" "$@"
+    env -u OMPI_MCA_btl timeout 900 mpirun $root --oversubscribe -n "$ranks" "$@"
 }
 # Losses and norms of all steps, scores of all validations.
 course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }

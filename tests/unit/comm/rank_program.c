@@ -6,8 +6,11 @@
  *                                             exit1 error stop, WHERE: start (before it joins), init (joined, without
  *                                             an engine), open, collective, close
  *   rank_program differ RANK                  that rank has another value
- *   rank_program idle SECONDS                 all wait for rank 0; prints the most CPU seconds a waiting rank used
- *   rank_program describe                     what comm_describe says */
+ *   rank_program idle SECONDS                 all wait for rank 0; prints the most CPU time a waiting rank used, as a
+ *                                             share of the time it waited
+ *   rank_program describe                     what comm_describe says
+ * In the folder RANK_SIGNS, where set, a file for each process is named by its pid, and "died" appears just before a
+ * rank ends; at WHERE start that rank waits for a file "launched" there. */
 #include <nettle/sha2.h>
 #include <signal.h>
 #include <stdint.h>
@@ -15,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -195,7 +199,7 @@ static int run_sum(char **arguments)
     struct threads *pool = NULL;
     struct tabft_failure f = {0};
     int error = 0;
-    open_or_end(&c, (size_t)atol(arguments[0]), 60);
+    open_or_end(&c, (size_t)atol(arguments[0]), 300);
     TRY(threads_open(&pool, atoi(arguments[1]), &f));
     TRY(check_collectives(c, &f));
     for (char **shape = arguments + 2; *shape != NULL; shape++) {
@@ -211,9 +215,30 @@ fail:
     return error;
 }
 
+/* A file of that name in the folder of signs. */
+static void put_sign(const char *name)
+{
+    char path[4096];
+    const char *folder = getenv("RANK_SIGNS");
+    if (folder == NULL) return;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    if (file == NULL || fclose(file) != 0) _exit(4);
+}
+
+static void await_sign(const char *name)
+{
+    char path[4096];
+    struct stat status;
+    const char *folder = getenv("RANK_SIGNS");
+    (void)snprintf(path, sizeof path, "%s/%s", folder != NULL ? folder : ".", name);
+    while (stat(path, &status) != 0) usleep(10000);
+}
+
 static void die(struct comm *c, const char *how)
 {
     struct tabft_failure f = {0};
+    put_sign("died");
     if (strcmp(how, "kill") == 0) raise(SIGKILL);
     if (strcmp(how, "stop") == 0) raise(SIGSTOP);
     if (strcmp(how, "segv") == 0) raise(SIGSEGV);
@@ -234,8 +259,8 @@ static int run_die(char **arguments)
     const char *rank = getenv("PMIX_RANK");
     const int early = rank != NULL && atoi(rank) == victim;
     if (strcmp(where, "start") == 0 && early) {
-        /* srun ends a step by itself that loses a task before all of them are launched. */
-        sleep(1);
+        /* srun ends a step by itself that loses a task before it knows all of them to be launched. */
+        await_sign("launched");
         die(NULL, how);
     }
     if (strcmp(where, "init") == 0 && early) {
@@ -269,7 +294,7 @@ static int run_differ(char **arguments)
 {
     struct comm *c = NULL;
     struct tabft_failure f = {0};
-    open_or_end(&c, 0, 60);
+    open_or_end(&c, 0, 300);
     const char *value = comm_rank(c) == atoi(arguments[0]) ? "sha256:2222" : "sha256:1111";
     if (comm_check_equal(c, "the data digest", value, &f) < 0) end_failed(c, &f);
     comm_close(c);
@@ -291,13 +316,17 @@ static int run_idle(char **arguments)
     struct tabft_failure f = {0};
     double *used = NULL;
     int error = 0;
-    open_or_end(&c, 0, 60);
-    TRY(memory_new(&used, (size_t)comm_size(c), sizeof *used, "seconds", &f));
+    open_or_end(&c, 0, 300);
+    TRY(memory_new(&used, (size_t)comm_size(c), sizeof *used, "shares", &f));
     TRY(comm_barrier(c, &f));
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
     const double before = seconds_used();
     if (comm_rank(c) == 0) sleep((unsigned)atoi(arguments[0]));
     TRY(comm_barrier(c, &f));
-    const double own = seconds_used() - before;
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    const double own = (seconds_used() - before) /
+                       ((double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     TRY(comm_gather_all(c, &own, sizeof own, used, &f));
     double most = 0;
     for (int r = 1; r < comm_size(c); r++) most = used[r] > most ? used[r] : most;
@@ -313,6 +342,9 @@ fail:
 int main(int count, char **arguments)
 {
     static char text[2048];
+    char pid[24];
+    (void)snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    put_sign(pid);
     if (count >= 5 && strcmp(arguments[1], "sum") == 0) return run_sum(arguments + 2);
     if (count == 6 && strcmp(arguments[1], "die") == 0) return run_die(arguments + 2);
     if (count == 3 && strcmp(arguments[1], "differ") == 0) return run_differ(arguments + 2);

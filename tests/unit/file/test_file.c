@@ -309,27 +309,31 @@ END_TEST
 /* A child that has a file open is sent `number`: it must die of it, and leave nothing. */
 static int child_ended_by(int number, bool ignored)
 {
-    int ready[2];
+    int ready[2], sent[2];
     ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(sent), 0);
     pid_t child = fork();
     if (child == 0) {
+        char s;
         struct tabft_failure f = {0};
         struct file_writer *w;
         if (ignored) signal(number, SIG_IGN);
         file_signals_install();
         if (file_writer_open(&w, "out", false, true, 0, &f) < 0 || file_writer_put(w, "x", 1, &f) < 0) _exit(99);
         if (write(ready[1], "r", 1) != 1) _exit(98);
-        struct timespec moment = {0, 200000000};
-        nanosleep(&moment, NULL);
+        if (read(sent[0], &s, 1) != 1) _exit(96);
         _exit(file_writer_close(w, &f) == 0 ? 0 : 97);
     }
     char r;
     int status;
     ck_assert_int_eq(read(ready[0], &r, 1), 1);
     ck_assert_int_eq(kill(child, number), 0);
+    ck_assert_int_eq(write(sent[1], "s", 1), 1);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
-    close(ready[0]);
-    close(ready[1]);
+    for (size_t end = 0; end < 2; end++) {
+        close(ready[end]);
+        close(sent[end]);
+    }
     return status;
 }
 
