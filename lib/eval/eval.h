@@ -27,15 +27,51 @@ void eval_prediction_clear(struct eval_prediction *p);
 struct eval_options {
     size_t n_estimators; /* >= 1 */
     uint32_t seed;
-    uint64_t memory; /* bytes that may be taken; 0: what is available */
+    uint64_t memory;          /* bytes that may be taken; 0: what is available */
+    size_t block_rows;        /* rows that go through the network at a time; 0: as many as suit the memory */
+    size_t first_row, n_rows; /* which rows of the test table; n_rows 0: all from first_row on */
+    const char *output;       /* the file to be made: what must wait for the other estimators lies beside it while the
+                                 prediction runs, without a name; NULL: in $TMPDIR or /tmp */
 };
 
-/* Predicts all rows of `test` in one pass, fitted on all rows of `train`; one estimator's memory at a time. Classes are
- * those labels of `train` that a row has, in its order. Columns are matched by name; those that tell nothing in `train`
- * (constant, all missing) are left out. `test` needs no target. Memory is planned first and held against what is
- * available. pool NULL: one thread; the result does not depend on it.
- * Errors: TABFT_INPUT for tables and a model that do not go together, TABFT_SYSTEM when memory is short (the message
- * has the bytes and the ways out). */
+/* How a prediction will run. Sizes in bytes. A row's prediction has the same bits whatever stands here. */
+struct eval_plan {
+    size_t n_context, n_rows, n_columns; /* of the training table; to be predicted; the most that a network sees */
+    size_t block_rows;                   /* rows that go through the network at a time */
+    size_t group_rows;                   /* rows whose logits wait on disk for those of all estimators */
+    bool kept;                           /* an estimator's context is encoded once a group, else with each block */
+    size_t network, kept_bytes;          /* what the network takes; of it, what is kept of the context */
+    size_t preprocessing, rows;          /* of one estimator; rows and results in between */
+    size_t total, available, disk;
+};
+/* Encodings of its context that an estimator needs, of n_context rows each. */
+size_t eval_plan_encodings(const struct eval_plan *plan);
+
+/* Predictions in blocks of rows. Fitted on all rows of `train`, which has its values; one estimator's memory at a time.
+ * Classes are those labels of `train` that a row has, in its order. Columns are matched by name; those that tell
+ * nothing in `train` (constant, all missing) are left out. `test` needs no target, and its rows are read from its file
+ * in blocks: it may come from table_open_parts, opened for as many threads as `pool` has. Rows of it never influence
+ * each other. All arguments outlive the predictor. pool NULL: one thread; the result does not depend on it. Errors:
+ * TABFT_INPUT for tables and a model that do not go together. */
+struct eval_predictor;
+int eval_predictor_open(struct eval_predictor **out, const struct model *model, const struct table *train,
+                        const struct table *test, const struct eval_options *options, struct threads *pool,
+                        struct tabft_failure *f) TABFT_MUST_CHECK;
+void eval_predictor_close(struct eval_predictor *p); /* NULL is fine */
+const struct eval_plan *eval_predictor_plan(const struct eval_predictor *p);
+/* What all rows share: n_rows is of those to be predicted, probability and truth are NULL. */
+const struct eval_prediction *eval_predictor_head(const struct eval_predictor *p);
+
+/* TABFT_SYSTEM where the plan's total is more than is available, with the bytes and the ways out. */
+int eval_predictor_fits(const struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* Takes rows [first, first + rows->n_rows) of the test table, in order. */
+typedef int eval_rows_put(void *context, size_t first, const struct eval_prediction *rows, struct tabft_failure *f);
+/* Predicts. Errors: as eval_predictor_fits, before anything is allocated; TABFT_INPUT for rows that cannot be. */
+int eval_predictor_run(struct eval_predictor *p, eval_rows_put *put, void *context,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* All of it, into memory. */
 int eval_predict(const struct model *model, const struct table *train, const struct table *test,
                  const struct eval_options *options, struct threads *pool, struct eval_prediction *out,
                  struct tabft_failure *f) TABFT_MUST_CHECK;

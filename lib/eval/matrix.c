@@ -4,84 +4,101 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "table/store.h"
 #include "table/table.h"
 
-static int matrix_new(struct eval_matrix *m, const struct table *t, size_t n_columns, struct tabft_failure *f)
+static int lists_new(struct eval_columns *c, size_t n, struct tabft_failure *f)
 {
     int error = 0;
-    size_t row;
-    if (!size_mul(n_columns, sizeof *m->x, &row)) FAIL(f, TABFT_SYSTEM, "%s: too many columns", t->path);
-    TRY(memory_new(&m->x, t->n_rows, row, "a table's rows", f));
-    TRY(memory_new(&m->is_text, n_columns, sizeof *m->is_text, "a table's columns", f));
-    TRY(memory_new(&m->missing_rank, n_columns, sizeof *m->missing_rank, "a table's columns", f));
-    m->columns = (struct ensemble_columns){.n_rows = t->n_rows,
-                                           .n_columns = n_columns,
-                                           .x = m->x,
-                                           .is_text = m->is_text,
-                                           .missing_rank = m->missing_rank};
+    TRY(memory_new(&c->train_column, n, sizeof *c->train_column, "a table's columns", f));
+    TRY(memory_new(&c->test_column, n, sizeof *c->test_column, "a table's columns", f));
+    TRY(memory_new(&c->is_text, n, sizeof *c->is_text, "a table's columns", f));
+    TRY(memory_new(&c->missing_rank, n, sizeof *c->missing_rank, "a table's columns", f));
+    TRY(memory_new(&c->train_rank, n, sizeof *c->train_rank, "a table's columns", f));
+    TRY(memory_new(&c->test_rank, n, sizeof *c->test_rank, "a table's columns", f));
 fail:
     return error;
 }
 
-/* Column `to` of a matrix from a column of a table; rank is for text, NULL for numbers. */
-static void fill(struct eval_matrix *m, size_t to, const struct table_column *from, const double *rank)
-{
-    for (size_t i = 0; i < m->columns.n_rows; i++) {
-        double value = from->value[i];
-        m->x[i * m->columns.n_columns + to] = rank != NULL && !isnan(value) ? rank[(size_t)value] : value;
-    }
-    m->is_text[to] = rank != NULL;
-}
-
-static int fill_text(struct eval_matrix *context, struct eval_matrix *query, size_t to,
-                     const struct table_column *train, const struct table_column *test, struct tabft_failure *f)
+static int rank_texts(struct eval_columns *c, size_t i, struct tabft_failure *f)
 {
     int error = 0;
-    double *train_rank = NULL, *test_rank = NULL, missing_rank;
-    TRY(memory_new(&train_rank, train->n_dictionary, sizeof *train_rank, "a dictionary", f));
-    TRY(memory_new(&test_rank, test->n_dictionary, sizeof *test_rank, "a dictionary", f));
-    TRY(ensemble_rank_texts(train, test, train_rank, test_rank, &missing_rank, f));
-    fill(context, to, train, train_rank);
-    fill(query, to, test, test_rank);
-    context->missing_rank[to] = query->missing_rank[to] = missing_rank;
+    const struct table_column *a = &c->train->column[c->train_column[i]], *b = &c->test->column[c->test_column[i]];
+    if (a->kind != TABLE_TEXT) return 0;
+    c->is_text[i] = true;
+    TRY(memory_new(&c->train_rank[i], a->n_dictionary, sizeof **c->train_rank, "a dictionary", f));
+    TRY(memory_new(&c->test_rank[i], b->n_dictionary, sizeof **c->test_rank, "a dictionary", f));
+    TRY(ensemble_rank_texts(a, b, c->train_rank[i], c->test_rank[i], &c->missing_rank[i], f));
 fail:
-    free(test_rank);
-    free(train_rank);
     return error;
 }
 
-int eval_matrices(const struct table *train, const struct table *test, struct eval_matrix *context,
-                  struct eval_matrix *query, struct tabft_failure *f)
+int eval_columns_open(struct eval_columns *out, const struct table *train, const struct table *test,
+                      struct tabft_failure *f)
 {
     int error = 0;
-    size_t *map = NULL, *used = NULL, n_used;
+    struct eval_columns c = {.train = train, .test = test};
+    size_t *map = NULL;
     enum ensemble_use *use = NULL;
     TRY(memory_new(&map, train->n_columns, sizeof *map, "a table's columns", f));
-    TRY(memory_new(&used, train->n_columns, sizeof *used, "a table's columns", f));
     TRY(memory_new(&use, train->n_columns, sizeof *use, "a table's columns", f));
+    TRY(lists_new(&c, train->n_columns, f));
     TRY(table_match(train, test, map, f));
-    TRY(ensemble_useful_columns(train, use, used, &n_used, f));
-    TRY(matrix_new(context, train, n_used, f));
-    TRY(matrix_new(query, test, n_used, f));
-    for (size_t i = 0; i < n_used; i++) {
-        const struct table_column *a = &train->column[used[i]], *b = &test->column[map[used[i]]];
-        if (a->kind == TABLE_TEXT) TRY(fill_text(context, query, i, a, b, f));
-        else {
-            fill(context, i, a, NULL);
-            fill(query, i, b, NULL);
-        }
+    TRY(ensemble_useful_columns(train, use, c.train_column, &c.n, f));
+    for (size_t i = 0; i < c.n; i++) {
+        c.test_column[i] = map[c.train_column[i]];
+        TRY(rank_texts(&c, i, f));
     }
+    *out = c;
+    c = (struct eval_columns){0};
 fail:
+    eval_columns_clear(&c);
     free(use);
-    free(used);
     free(map);
     return error;
 }
 
-void eval_matrix_clear(struct eval_matrix *m)
+void eval_columns_clear(struct eval_columns *c)
 {
-    free(m->x);
-    free(m->is_text);
-    free(m->missing_rank);
-    *m = (struct eval_matrix){0};
+    for (size_t i = 0; c->test_rank != NULL && i < c->n; i++) {
+        free(c->train_rank[i]);
+        free(c->test_rank[i]);
+    }
+    free(c->train_column);
+    free(c->test_column);
+    free(c->is_text);
+    free(c->missing_rank);
+    free(c->train_rank);
+    free(c->test_rank);
+    *c = (struct eval_columns){0};
+}
+
+static double cell(double value, const double *rank)
+{
+    return rank != NULL && !isnan(value) ? rank[(size_t)value] : value;
+}
+
+void eval_columns_context(const struct eval_columns *c, double *x)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const double *from = c->train->column[c->train_column[i]].value;
+        for (size_t row = 0; row < c->train->n_rows; row++) x[row * c->n + i] = cell(from[row], c->train_rank[i]);
+    }
+}
+
+int eval_columns_rows(const struct eval_columns *c, const size_t *row, size_t n_rows, struct threads *pool, double *x,
+                      struct tabft_failure *f)
+{
+    int error = table_gather(c->test, c->test_column, c->n, row, n_rows, pool, x, f);
+    if (error < 0) return error;
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t j = 0; j < c->n; j++)
+            if (c->test_rank[j] != NULL) x[i * c->n + j] = cell(x[i * c->n + j], c->test_rank[j]);
+    return 0;
+}
+
+struct ensemble_columns eval_columns_matrix(const struct eval_columns *c, const double *x, size_t n_rows)
+{
+    return (struct ensemble_columns){
+        .n_rows = n_rows, .n_columns = c->n, .x = x, .is_text = c->is_text, .missing_rank = c->missing_rank};
 }

@@ -6,19 +6,31 @@
 #include "ensemble/ensemble.h"
 
 struct table;
+struct threads;
 
-/* Owns what `columns` points to. */
-struct eval_matrix {
-    struct ensemble_columns columns;
-    double *x, *missing_rank;
-    bool *is_text;
+/* The columns of a training table that tell rows apart, and the same of another table by name. A text cell becomes the
+ * rank of its text among those of the training table's column, ENSEMBLE_UNSEEN where it is none. */
+struct eval_columns {
+    const struct table *train, *test; /* outlive it */
+    size_t n;
+    size_t *train_column, *test_column; /* [n] places in the tables */
+    bool *is_text;                      /* [n] */
+    double *missing_rank;               /* [n] */
+    double **train_rank, **test_rank;   /* [n] by code; NULL for numbers */
 };
 
-/* The columns of `train` that tell rows apart, and the same of `test` by name. A text cell becomes the rank of its text
- * among those of train's column, ENSEMBLE_UNSEEN where it is none. Errors: TABFT_INPUT where columns do not match or
- * none is left, TABFT_SYSTEM. */
-int eval_matrices(const struct table *train, const struct table *test, struct eval_matrix *context,
-                  struct eval_matrix *query, struct tabft_failure *f) TABFT_MUST_CHECK;
-void eval_matrix_clear(struct eval_matrix *m);
+/* Matches the columns. Only the training table needs values. Errors: TABFT_INPUT where columns do not match or none is
+ * left, TABFT_SYSTEM. */
+int eval_columns_open(struct eval_columns *out, const struct table *train, const struct table *test,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+void eval_columns_clear(struct eval_columns *c);
+
+/* x [train->n_rows][n]: all rows of the training table. */
+void eval_columns_context(const struct eval_columns *c, double *x);
+/* x [n_rows][n]: rows `row` of the other table, read from its file. */
+int eval_columns_rows(const struct eval_columns *c, const size_t *row, size_t n_rows, struct threads *pool, double *x,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Such a matrix for the ensemble; points into `c`. */
+struct ensemble_columns eval_columns_matrix(const struct eval_columns *c, const double *x, size_t n_rows);
 
 #endif

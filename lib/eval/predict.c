@@ -1,155 +1,229 @@
-/* From two tables and a model to class probabilities, one estimator at a time. */
+/* From two tables and a model to class probabilities: rows in blocks, one estimator at a time, whose logits wait in a
+ * scratch file for those of the others. */
+#define TABFT_IN_PREDICT
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/available.h"
 #include "base/memory.h"
-#include "base/threads.h"
-#include "ensemble/ensemble.h"
-#include "eval/eval.h"
-#include "eval/matrix.h"
-#include "model/model.h"
+#include "eval/predict_internal.h"
+#include "file/file.h"
 #include "table/table.h"
+
+/* ---- opening ---- */
+
+/* Which rows are predicted. */
+static int choose_rows(struct eval_predictor *p, struct tabft_failure *f)
+{
+    const size_t all = p->test->n_rows, first = p->options.first_row;
+    if (all == 0) return tabft_fail(f, TABFT_INPUT, "%s: has no rows to predict", p->test->path);
+    if (first >= all || p->options.n_rows > all - first)
+        return tabft_fail(f, TABFT_USE, "%s: has %zu rows; rows %zu (from 0) and %zu more are not all there",
+                          p->test->path, all, first, p->options.n_rows);
+    p->head.n_rows = p->options.n_rows > 0 ? p->options.n_rows : all - first;
+    return 0;
+}
+
+int eval_predictor_open(struct eval_predictor **out, const struct model *model, const struct table *train,
+                        const struct table *test, const struct eval_options *options, struct threads *pool,
+                        struct tabft_failure *f)
+{
+    int error = 0;
+    struct eval_predictor *p = NULL;
+    TRY(memory_new(&p, 1, sizeof *p, "a prediction", f));
+    p->model = model;
+    p->train = train;
+    p->test = test;
+    p->options = *options;
+    p->pool = pool;
+    TRY(choose_rows(p, f));
+    TRY(predict_classes(p, f));
+    TRY(predict_truths(p, f));
+    TRY(eval_columns_open(&p->columns, train, test, f));
+    TRY(memory_new(&p->x_context, train->n_rows, p->columns.n * sizeof *p->x_context, "a table's rows", f));
+    eval_columns_context(&p->columns, p->x_context);
+    const struct ensemble_options eo = {.n_estimators = options->n_estimators,
+                                        .seed = options->seed,
+                                        .phase = ENSEMBLE_PREDICTION,
+                                        .n_classes = p->head.n_classes,
+                                        .architecture = model_architecture(model),
+                                        .inference_config = model_inference_config(model)};
+    const struct ensemble_columns context = eval_columns_matrix(&p->columns, p->x_context, train->n_rows);
+    error = ensemble_open(&p->ensemble, &eo, &context, p->y_context, NULL, f);
+    if (error < 0) {
+        (void)tabft_fail_prefix(f, "%s", train->path);
+        goto fail;
+    }
+    TRY(predict_plan(p, &eo, f));
+    *out = p;
+    p = NULL;
+fail:
+    eval_predictor_close(p);
+    return error;
+}
+
+void eval_predictor_close(struct eval_predictor *p)
+{
+    if (p == NULL) return;
+    ensemble_close(p->ensemble);
+    eval_columns_clear(&p->columns);
+    eval_prediction_clear(&p->head);
+    free(p->x_context);
+    free(p->y_context);
+    free(p->truth_of);
+    free(p);
+}
+
+const struct eval_plan *eval_predictor_plan(const struct eval_predictor *p) { return &p->plan; }
+const struct eval_prediction *eval_predictor_head(const struct eval_predictor *p) { return &p->head; }
+
+/* ---- running ---- */
 
 /* What a prediction holds while it runs. */
 struct work {
-    const struct model *model;
-    const struct table *train, *test;
-    const struct eval_options *options;
-    struct eval_matrix context, query;
-    int32_t *y_context; /* [train->n_rows] classes */
-    struct ensemble *ensemble;
+    struct eval_predictor *p;
     struct model_run *run;
-    float *logits; /* [n_estimators][test->n_rows][outputs] */
+    size_t *row;                   /* [block_rows] */
+    double *x;                     /* [block_rows][columns] */
+    float *logits;                 /* [block_rows][outputs] */
+    float *gathered;               /* [n_estimators][result_rows][outputs] */
+    struct eval_prediction result; /* of result_rows; labels are the head's */
+    struct file_scratch *scratch;  /* [n_estimators][rows of the group][outputs] */
 };
 
-/* The classes: labels that a training row has, in the table's order. y_context gets their codes, p->label their texts.
- */
-static int find_classes(struct work *w, struct eval_prediction *p, struct tabft_failure *f)
+static int work_open(struct work *w, struct tabft_failure *f)
 {
     int error = 0;
-    const struct table *train = w->train;
-    int32_t *class_of = NULL; /* [n_labels] */
-    if (!train->has_target || train->task != TABLE_CLASSIFICATION)
-        FAIL(f, TABFT_INPUT, "%s: has no classification target; pack it with --target COLUMN --task classification",
-             train->path);
-    TRY(memory_new(&class_of, train->n_labels, sizeof *class_of, "labels", f));
-    TRY(memory_new(&w->y_context, train->n_rows, sizeof *w->y_context, "labels", f));
-    TRY(memory_new(&p->label, train->n_labels, sizeof *p->label, "labels", f));
-    for (size_t i = 0; i < train->n_rows; i++) {
-        if (isnan(train->target.value[i]))
-            FAIL(f, TABFT_INPUT, "%s: row %zu (from 0) has no label; leave such rows out before packing", train->path,
-                 i);
-        class_of[(size_t)train->target.value[i]] = 1;
-    }
-    for (size_t c = 0; c < train->n_labels; c++) {
-        if (class_of[c] == 0) continue;
-        class_of[c] = (int32_t)p->n_classes;
-        TRY(memory_copy_string(&p->label[p->n_labels], train->label[c], f));
-        p->n_labels++;
-        p->n_classes++;
-    }
-    for (size_t i = 0; i < train->n_rows; i++) w->y_context[i] = class_of[(size_t)train->target.value[i]];
-    if (model_task(w->model) != MODEL_CLASSIFICATION)
-        FAIL(f, TABFT_INPUT, "model: is for regression; take a classifier's");
-    if (p->n_classes < 2)
-        FAIL(f, TABFT_INPUT, "%s: all rows have one label; there is nothing to tell apart", train->path);
-    if (p->n_classes > model_outputs(w->model))
-        FAIL(f, TABFT_INPUT, "%s: has %zu labels, the model's head %zu; take a model with a larger head", train->path,
-             p->n_classes, model_outputs(w->model));
+    const struct eval_predictor *p = w->p;
+    const struct eval_plan *plan = &p->plan;
+    const size_t outputs = model_outputs(p->model), n = p->result_rows;
+    const struct model_shape largest = {plan->n_context, plan->block_rows, plan->n_columns};
+    TRY(memory_new(&w->row, plan->block_rows, sizeof *w->row, "a block of rows", f));
+    TRY(memory_new(&w->x, plan->block_rows, p->columns.n * sizeof *w->x, "a block of rows", f));
+    TRY(memory_new(&w->logits, plan->block_rows, outputs * sizeof *w->logits, "logits", f));
+    TRY(memory_new(&w->gathered, n, p->options.n_estimators * outputs * sizeof *w->gathered, "logits", f));
+    w->result = p->head;
+    w->result.probability = NULL;
+    w->result.truth = NULL;
+    TRY(memory_new(&w->result.probability, n, p->head.n_classes * sizeof *w->result.probability, "probabilities", f));
+    TRY(memory_new(&w->result.truth, n, sizeof *w->result.truth, "labels", f));
+    if (plan->kept) TRY(model_run_open_kept(&w->run, p->model, largest, p->pool, f));
+    else TRY(model_run_open(&w->run, p->model, largest, MODEL_RECOMPUTE_NONE, false, p->pool, f));
 fail:
-    free(class_of);
     return error;
 }
 
-/* The rows' own labels, those that are no class behind the classes. */
-static int find_truth(const struct table *train, const struct table *test, struct eval_prediction *p,
-                      struct tabft_failure *f)
+static void work_close(struct work *w)
 {
-    int error = 0;
-    int32_t *known = NULL;
-    TRY(memory_new(&p->truth, test->n_rows, sizeof *p->truth, "labels", f));
-    for (size_t i = 0; i < test->n_rows; i++) p->truth[i] = EVAL_NO_LABEL;
-    if (!test->has_target) return 0;
-    if (test->task != TABLE_CLASSIFICATION || strcmp(test->target.name, train->target.name) != 0)
-        FAIL(f, TABFT_INPUT, "%s: its target is not the label column %.200s of %s; pack it with --schema %s",
-             test->path, train->target.name, train->path, train->path);
-    TRY(memory_new(&known, test->n_labels, sizeof *known, "labels", f));
-    TRY(memory_grow(&p->label, p->n_classes + test->n_labels, sizeof *p->label, "labels", f));
-    for (size_t c = 0; c < test->n_labels; c++) known[c] = EVAL_NO_LABEL;
-    for (size_t i = 0; i < test->n_rows; i++) {
-        if (isnan(test->target.value[i])) continue;
-        size_t c = (size_t)test->target.value[i];
-        for (size_t k = 0; known[c] == EVAL_NO_LABEL && k < p->n_classes; k++)
-            if (strcmp(p->label[k], test->label[c]) == 0) known[c] = (int32_t)k;
-        if (known[c] == EVAL_NO_LABEL) {
-            TRY(memory_copy_string(&p->label[p->n_labels], test->label[c], f));
-            known[c] = (int32_t)p->n_labels++;
-        }
-        p->truth[i] = known[c];
-    }
-fail:
-    free(known);
-    return error;
+    file_scratch_close(w->scratch);
+    model_run_close(w->run);
+    free(w->row);
+    free(w->x);
+    free(w->logits);
+    free(w->gathered);
+    free(w->result.probability);
+    free(w->result.truth);
 }
 
-/* Holds the plan against what is there, and makes the run for the widest estimator. */
-static int plan(struct work *w, const struct ensemble_options *eo, struct threads *pool, struct tabft_failure *f)
+/* One block of rows through one estimator. */
+static int run_block(struct work *w, size_t estimator, size_t first, size_t n, bool is_first, struct tabft_failure *f)
 {
     int error = 0;
-    size_t *columns = NULL, bytes = 0;
-    struct model_shape largest = {w->train->n_rows, w->test->n_rows, 0};
-    struct model_plan p;
-    const double mib = 1 << 20;
-    TRY(memory_new(&columns, eo->n_estimators, sizeof *columns, "a plan", f));
-    TRY(ensemble_columns_max(eo, w->context.columns.n_columns, largest.n_context, largest.n_query, threads_count(pool),
-                             columns, &bytes, f));
-    for (size_t i = 0; i < eo->n_estimators; i++)
-        if (columns[i] > largest.n_columns) largest.n_columns = columns[i];
-    TRY(model_plan(w->model, largest, MODEL_RECOMPUTE_NONE, false, threads_count(pool), &p, f));
-    size_t logits;
-    if (!size_mul(eo->n_estimators * sizeof *w->logits, largest.n_query, &logits) ||
-        !size_mul(logits, model_outputs(w->model), &logits))
-        FAIL(f, TABFT_SYSTEM, "%s: too many rows to predict at once; split it", w->test->path);
-    const uint64_t may = w->options->memory > 0 ? w->options->memory : memory_available();
-    const double needed = (double)p.total + (double)bytes + (double)logits;
-    if (needed > (double)may)
-        FAIL(f, TABFT_SYSTEM,
-             "predicting %zu rows from %zu takes %.1f MiB (network %.1f, preprocessing %.1f, logits %.1f), %.1f MiB "
-             "may be "
-             "taken; give the job more memory, split %s, take fewer training rows, or fewer threads",
-             largest.n_query, largest.n_context, needed / mib, (double)p.total / mib, (double)bytes / mib,
-             (double)logits / mib, (double)may / mib, w->test->path);
-    TRY(memory_new(&w->logits, logits, 1, "logits", f));
-    TRY(model_run_open(&w->run, w->model, largest, MODEL_RECOMPUTE_NONE, false, pool, f));
-fail:
-    free(columns);
-    return error;
-}
-
-static int run_estimators(struct work *w, struct threads *pool, struct tabft_failure *f)
-{
-    int error = 0;
-    const size_t per_estimator = w->test->n_rows * model_outputs(w->model);
+    const struct eval_predictor *p = w->p;
+    const float *values = model_values(p->model);
     struct ensemble_call call = {0};
-    for (size_t i = 0; i < w->options->n_estimators; i++) {
-        error = ensemble_call(w->ensemble, i, &w->query.columns, pool, &call, f);
-        if (error < 0) {
-            (void)tabft_fail_prefix(f, "%s and %s", w->train->path, w->test->path);
-            goto fail;
-        }
-        const struct model_input input = {.shape = {call.n_context, call.n_query, call.n_columns},
-                                          .x = call.x,
-                                          .y_context = call.y_context,
-                                          .queries_alone = true};
-        TRY(model_forward(w->run, model_values(w->model), &input, w->logits + i * per_estimator, f));
-        ensemble_call_clear(&call);
-        call = (struct ensemble_call){0};
+    for (size_t i = 0; i < n; i++) w->row[i] = first + i;
+    TRY(eval_columns_rows(&p->columns, w->row, n, p->pool, w->x, f));
+    const struct ensemble_columns query = eval_columns_matrix(&p->columns, w->x, n);
+    error = ensemble_call(p->ensemble, estimator, &query, p->pool, &call, f);
+    if (error < 0) {
+        if (first > 0)
+            (void)tabft_fail_prefix(f, "%s and, from row %zu (from 0) on, %s", p->train->path, first, p->test->path);
+        else (void)tabft_fail_prefix(f, "%s and %s", p->train->path, p->test->path);
+        goto fail;
     }
+    const struct model_input input = {.shape = {call.n_context, call.n_query, call.n_columns},
+                                      .x = call.x,
+                                      .y_context = call.y_context,
+                                      .queries_alone = true};
+    if (p->plan.kept && is_first) TRY(model_keep_context(w->run, values, &input, f));
+    if (p->plan.kept) TRY(model_forward_kept(w->run, values, &input, w->logits, f));
+    else TRY(model_forward(w->run, values, &input, w->logits, f));
+    TRY(file_scratch_put(w->scratch, w->logits, n * model_outputs(p->model) * sizeof *w->logits, f));
 fail:
     ensemble_call_clear(&call);
     return error;
+}
+
+/* Results of rows [first, first + n), which lie `at` rows behind the group's begin. */
+static int finish_rows(struct work *w, size_t first, size_t at, size_t n, size_t group, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct eval_predictor *p = w->p;
+    const size_t outputs = model_outputs(p->model), row = outputs * sizeof *w->gathered;
+    for (size_t e = 0; e < p->options.n_estimators; e++)
+        TRY(file_scratch_get(w->scratch, (uint64_t)(e * group + at) * row, w->gathered + e * n * outputs, n * row, f));
+    TRY(ensemble_probabilities(p->ensemble, w->gathered, n, outputs, w->result.probability, f));
+    for (size_t i = 0; i < n; i++) {
+        const double label = p->truth_of != NULL ? p->test->target.value[first + i] : (double)NAN;
+        w->result.truth[i] = isnan(label) ? EVAL_NO_LABEL : p->truth_of[(size_t)label];
+    }
+    w->result.n_rows = n;
+fail:
+    return error;
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* All estimators on rows [first, first + n), then their results. */
+static int run_group(struct work *w, size_t first, size_t n, eval_rows_put *put, void *context, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct eval_predictor *p = w->p;
+    const size_t block = p->plan.block_rows;
+    TRY(file_scratch_open(&w->scratch, p->options.output != NULL ? p->options.output : "-", f));
+    for (size_t e = 0; e < p->options.n_estimators; e++)
+        for (size_t at = 0; at < n; at += block) TRY(run_block(w, e, first + at, smaller(block, n - at), at == 0, f));
+    for (size_t at = 0; at < n; at += p->result_rows) {
+        const size_t rows = smaller(p->result_rows, n - at);
+        TRY(finish_rows(w, first + at, at, rows, n, f));
+        TRY(put(context, first + at, &w->result, f));
+    }
+fail:
+    file_scratch_close(w->scratch);
+    w->scratch = NULL;
+    return error;
+}
+
+int eval_predictor_run(struct eval_predictor *p, eval_rows_put *put, void *context, struct tabft_failure *f)
+{
+    int error = 0;
+    struct work w = {.p = p};
+    const size_t begin = p->options.first_row, end = begin + p->head.n_rows, group = p->plan.group_rows;
+    TRY(eval_predictor_fits(p, f));
+    TRY(work_open(&w, f));
+    for (size_t first = begin; first < end; first += group)
+        TRY(run_group(&w, first, smaller(group, end - first), put, context, f));
+fail:
+    work_close(&w);
+    return error;
+}
+
+/* ---- into memory ---- */
+
+struct collector {
+    size_t first_row;
+    struct eval_prediction *p;
+};
+
+static int collect(void *context, size_t first, const struct eval_prediction *rows, struct tabft_failure *f)
+{
+    const struct collector *c = context;
+    const size_t at = first - c->first_row, k = rows->n_classes;
+    (void)f;
+    memcpy(c->p->probability + at * k, rows->probability, rows->n_rows * k * sizeof *rows->probability);
+    memcpy(c->p->truth + at, rows->truth, rows->n_rows * sizeof *rows->truth);
+    return 0;
 }
 
 int eval_predict(const struct model *model, const struct table *train, const struct table *test,
@@ -157,36 +231,21 @@ int eval_predict(const struct model *model, const struct table *train, const str
                  struct tabft_failure *f)
 {
     int error = 0;
-    struct work w = {.model = model, .train = train, .test = test, .options = options};
-    struct eval_prediction p = {.n_rows = test->n_rows};
-    if (test->n_rows == 0) FAIL(f, TABFT_INPUT, "%s: has no rows to predict", test->path);
-    TRY(find_classes(&w, &p, f));
-    TRY(find_truth(train, test, &p, f));
-    TRY(eval_matrices(train, test, &w.context, &w.query, f));
-    const struct ensemble_options eo = {.n_estimators = options->n_estimators,
-                                        .seed = options->seed,
-                                        .phase = ENSEMBLE_PREDICTION,
-                                        .n_classes = p.n_classes,
-                                        .architecture = model_architecture(model),
-                                        .inference_config = model_inference_config(model)};
-    error = ensemble_open(&w.ensemble, &eo, &w.context.columns, w.y_context, NULL, f);
-    if (error < 0) {
-        (void)tabft_fail_prefix(f, "%s", train->path);
-        goto fail;
-    }
-    TRY(plan(&w, &eo, pool, f));
-    TRY(run_estimators(&w, pool, f));
-    TRY(memory_new(&p.probability, test->n_rows, p.n_classes * sizeof *p.probability, "probabilities", f));
-    TRY(ensemble_probabilities(w.ensemble, w.logits, test->n_rows, model_outputs(model), p.probability, f));
-    *out = p;
-    p = (struct eval_prediction){0};
+    struct eval_predictor *p = NULL;
+    struct eval_prediction all = {0};
+    TRY(eval_predictor_open(&p, model, train, test, options, pool, f));
+    all.n_rows = p->head.n_rows;
+    all.n_classes = p->head.n_classes;
+    TRY(memory_new(&all.probability, all.n_rows, all.n_classes * sizeof *all.probability, "probabilities", f));
+    TRY(memory_new(&all.truth, all.n_rows, sizeof *all.truth, "labels", f));
+    TRY(eval_predictor_run(p, collect, &(struct collector){options->first_row, &all}, f));
+    all.label = p->head.label; /* taken over */
+    all.n_labels = p->head.n_labels;
+    p->head.label = NULL;
+    *out = all;
+    all = (struct eval_prediction){0};
 fail:
-    model_run_close(w.run);
-    ensemble_close(w.ensemble);
-    free(w.logits);
-    free(w.y_context);
-    eval_matrix_clear(&w.context);
-    eval_matrix_clear(&w.query);
-    eval_prediction_clear(&p);
+    eval_prediction_clear(&all);
+    eval_predictor_close(p);
     return error;
 }

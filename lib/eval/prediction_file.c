@@ -40,8 +40,8 @@ int eval_prediction_write(const struct eval_prediction *p, const char *path, boo
                                           .n_dictionary = p->n_labels,
                                           .dictionary = (const char *const *)p->label};
     for (size_t c = 0; c < p->n_classes; c++)
-        column[FIRST_CLASS + c] =
-            (struct table_column){.name = p->label[c], .kind = TABLE_FLOAT, .value = values + (FIRST_CLASS + c) * n};
+        column[FIRST_CLASS + c] = (struct table_column){
+            .name = p->label[c], .kind = TABLE_FLOAT, .value = values + (FIRST_CLASS + c) * n};
     const struct table_output output = {.n_rows = n,
                                         .n_columns = n_columns,
                                         .column = column,

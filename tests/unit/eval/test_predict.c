@@ -66,10 +66,21 @@ static struct table *pack(const struct sheet *s, const int *order, size_t n)
                                         .target = target ? n - 1 : SIZE_MAX,
                                         .task = target ? TABLE_CLASSIFICATION : TABLE_NO_TASK,
                                         .provenance = "{}"};
-    MUST(table_write("sheet.tbf", true, &output, NULL, &f));
-    MUST(table_open(&t, "sheet.tbf", NULL, &f));
-    ck_assert_int_eq(unlink("sheet.tbf"), 0);
+    static int number;
+    char path[64];
+    (void)snprintf(path, sizeof path, "sheet-%d-%d.tbf", (int)getpid(), number++);
+    MUST(table_write(path, true, &output, NULL, &f));
+    struct threads *pool; /* as large as any that reads it */
+    MUST(threads_open(&pool, 3, &f));
+    MUST(table_open(&t, path, pool, &f));
+    threads_close(pool);
     return t;
+}
+
+static void discard(struct table *t)
+{
+    ck_assert_int_eq(unlink(t->path), 0);
+    table_close(t);
 }
 
 static struct model *open_model(void)
@@ -105,8 +116,8 @@ START_TEST(tabpfn_predicts_the_same)
     for (size_t i = 0; i < 40; i++) ck_assert_int_eq(p.truth[i], (int)b.value[COLUMNS - 1][i]);
     ckpt_close(vectors);
     eval_prediction_clear(&p);
-    table_close(train);
-    table_close(test);
+    discard(train);
+    discard(test);
     model_close(m);
 }
 END_TEST
@@ -138,13 +149,94 @@ START_TEST(same_bits)
         if (i == 1) ck_assert_int_eq(q.truth[0], EVAL_NO_LABEL);
         else ck_assert_mem_eq(p.truth, q.truth, p.n_rows * sizeof *p.truth);
         eval_prediction_clear(&q);
-        table_close(others[i]);
+        discard(others[i]);
     }
     eval_prediction_clear(&p);
     threads_close(pool);
-    table_close(train);
-    table_close(test);
-    table_close(reduced);
+    discard(train);
+    discard(test);
+    discard(reduced);
+    model_close(m);
+}
+END_TEST
+
+/* Blocks of any size, contexts kept or encoded again, some of the rows, and rows in another order. */
+START_TEST(blocks_and_orders)
+{
+    static const size_t sizes[] = {1, 7, 16, 40, 1000};
+    static struct sheet a, b, mixed;
+    struct model *m = open_model();
+    struct eval_prediction p, q;
+    struct eval_options o = recorded;
+    read_sheet("reference/predict_numeric_v2_6_cls.train.csv", &a);
+    read_sheet("reference/predict_numeric_v2_6_cls.test.csv", &b);
+    mixed.n_rows = b.n_rows;
+    for (size_t i = 0; i < b.n_rows; i++)
+        for (size_t c = 0; c < COLUMNS; c++) mixed.value[c][i] = b.value[c][(i * 7 + 3) % b.n_rows];
+    struct table *train = pack(&a, all, COLUMNS), *test = pack(&b, all, COLUMNS), *other = pack(&mixed, all, COLUMNS);
+    MUST(eval_predict(m, train, test, &o, NULL, &p, &f));
+    const size_t n = p.n_rows, k = p.n_classes, row = k * sizeof *p.probability;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        o.block_rows = sizes[s];
+        MUST(eval_predict(m, train, test, &o, NULL, &q, &f));
+        ck_assert_mem_eq(p.probability, q.probability, n * row);
+        ck_assert_mem_eq(p.truth, q.truth, n * sizeof *p.truth);
+        eval_prediction_clear(&q);
+        MUST(eval_predict(m, train, other, &o, NULL, &q, &f));
+        for (size_t i = 0; i < n; i++)
+            ck_assert_mem_eq(q.probability + i * k, p.probability + (i * 7 + 3) % n * k, row);
+        eval_prediction_clear(&q);
+    }
+    o.block_rows = 5;
+    o.first_row = 11;
+    o.n_rows = 18;
+    MUST(eval_predict(m, train, test, &o, NULL, &q, &f));
+    ck_assert_uint_eq(q.n_rows, 18);
+    ck_assert_mem_eq(q.probability, p.probability + 11 * k, 18 * row);
+    ck_assert_mem_eq(q.truth, p.truth + 11, 18 * sizeof *q.truth);
+    eval_prediction_clear(&q);
+    o.n_rows = n - 10;
+    MUST_FAIL(eval_predict(m, train, test, &o, NULL, &q, &f), TABFT_USE, "are not all there");
+    eval_prediction_clear(&p);
+    discard(train);
+    discard(test);
+    discard(other);
+    model_close(m);
+}
+END_TEST
+
+/* With less memory a context is encoded again for each block, and then nothing is done. */
+START_TEST(plans)
+{
+    static struct sheet a, b;
+    struct model *m = open_model();
+    struct eval_prediction p, q;
+    struct eval_options o = recorded;
+    struct eval_predictor *e;
+    read_sheet("reference/predict_numeric_v2_6_cls.train.csv", &a);
+    read_sheet("reference/predict_numeric_v2_6_cls.test.csv", &b);
+    struct table *train = pack(&a, all, COLUMNS), *test = pack(&b, all, COLUMNS);
+    MUST(eval_predict(m, train, test, &o, NULL, &p, &f));
+    o.block_rows = 7;
+    MUST(eval_predictor_open(&e, m, train, test, &o, NULL, &f));
+    const struct eval_plan once = *eval_predictor_plan(e);
+    eval_predictor_close(e);
+    ck_assert(once.kept && once.kept_bytes > 0 && once.block_rows == 7 && once.n_rows == b.n_rows);
+    ck_assert_uint_eq(eval_plan_encodings(&once), 1);
+    o.memory = once.total - 1;
+    MUST(eval_predictor_open(&e, m, train, test, &o, NULL, &f));
+    const struct eval_plan again = *eval_predictor_plan(e);
+    eval_predictor_close(e);
+    ck_assert(!again.kept && again.total < once.total);
+    ck_assert_uint_eq(eval_plan_encodings(&again), (b.n_rows + 6) / 7);
+    MUST(eval_predict(m, train, test, &o, NULL, &q, &f));
+    ck_assert_mem_eq(p.probability, q.probability, p.n_rows * p.n_classes * sizeof *p.probability);
+    eval_prediction_clear(&q);
+    o.memory = again.total - 1;
+    MUST_FAIL(eval_predict(m, train, test, &o, NULL, &q, &f), TABFT_SYSTEM, "give the job more memory");
+    eval_prediction_clear(&p);
+    discard(train);
+    discard(test);
     model_close(m);
 }
 END_TEST
@@ -187,9 +279,9 @@ START_TEST(labels_and_refusals)
     struct table *no_rows = pack(&b, useful, 7);
     MUST_FAIL(eval_predict(m, whole, no_rows, &recorded, NULL, &p, &f), TABFT_INPUT, "no rows");
     struct table *const made[] = {whole, narrow, test, two, one, gap, no_target, no_rows};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) table_close(made[i]);
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) discard(made[i]);
     model_close(m);
 }
 END_TEST
 
-UNIT_MAIN("predictions", tabpfn_predicts_the_same, same_bits, labels_and_refusals)
+UNIT_MAIN("predictions", tabpfn_predicts_the_same, same_bits, blocks_and_orders, plans, labels_and_refusals)

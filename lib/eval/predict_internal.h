@@ -1,0 +1,36 @@
+/* What the files of a prediction share. Not for other files. */
+#ifndef TABFT_EVAL_PREDICT_INTERNAL_H
+#define TABFT_EVAL_PREDICT_INTERNAL_H
+
+#ifndef TABFT_IN_PREDICT
+#error "predict_internal.h belongs to lib/eval/predict*.c"
+#endif
+
+#include "ensemble/ensemble.h"
+#include "eval/eval.h"
+#include "eval/matrix.h"
+#include "model/model.h"
+
+struct eval_predictor {
+    const struct model *model;
+    const struct table *train, *test;
+    struct eval_options options;
+    struct threads *pool;
+    struct eval_columns columns;
+    double *x_context;  /* [train->n_rows][columns.n] */
+    int32_t *y_context; /* [train->n_rows] classes */
+    struct ensemble *ensemble;
+    struct eval_prediction head; /* labels and n_rows */
+    int32_t *truth_of;           /* [test->n_labels] index into head.label; NULL: no target */
+    struct eval_plan plan;
+    size_t result_rows; /* that get their result at a time */
+};
+
+/* predict_labels.c */
+int predict_classes(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
+int predict_truths(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* predict_plan.c: fills p->plan for p->head.n_rows rows. */
+int predict_plan(struct eval_predictor *p, const struct ensemble_options *eo, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+#endif

@@ -1,0 +1,131 @@
+/* How a prediction fits the memory: rows in blocks, and whether what query rows need of an estimator's context is kept.
+ * Kept, a context is encoded once; where that does not fit, it goes through the network again with each block, which
+ * gives the same bits. */
+#define TABFT_IN_PREDICT
+#include <stdlib.h>
+
+#include "base/available.h"
+#include "base/memory.h"
+#include "base/threads.h"
+#include "eval/predict_internal.h"
+#include "table/store.h"
+#include "table/table.h"
+
+enum {
+    BLOCK_LEAST = 64, /* rows: below, a block costs as much as it brings */
+    BLOCK_START = 256,
+    BLOCK_MOST = 8192,
+    RESULT_BYTES = 16 << 20 /* of logits that become results at a time */
+};
+static const size_t disk_most = (size_t)1 << 30; /* of logits that wait */
+
+/* What a predictor asks of the estimators: how wide they are and what they take, for a block. */
+static int price_ensemble(struct eval_predictor *p, const struct ensemble_options *eo, size_t block, size_t *width,
+                          size_t *bytes, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t *columns = NULL;
+    *width = 0;
+    TRY(memory_new(&columns, eo->n_estimators, sizeof *columns, "a plan", f));
+    TRY(ensemble_columns_max(eo, p->columns.n, p->train->n_rows, block, threads_count(p->pool), columns, bytes, f));
+    for (size_t i = 0; i < eo->n_estimators; i++)
+        if (columns[i] > *width) *width = columns[i];
+fail:
+    free(columns);
+    return error;
+}
+
+static size_t sum(size_t a, size_t b) { return size_add(a, b, &a) ? a : SIZE_MAX; }
+static size_t product(size_t a, size_t b) { return size_mul(a, b, &a) ? a : SIZE_MAX; }
+
+/* Rows that are read, their logits, and results in between. */
+static size_t price_rows(const struct eval_predictor *p, size_t block, size_t result_rows)
+{
+    const size_t outputs = model_outputs(p->model);
+    const size_t read = sum(product(block, p->columns.n * sizeof(double) + sizeof(size_t)),
+                            table_pick_bytes(block, threads_count(p->pool)));
+    const size_t results = product(result_rows, p->options.n_estimators * outputs * sizeof(float) +
+                                                    p->head.n_classes * sizeof(double) + sizeof(int32_t));
+    return sum(sum(read, product(block, outputs * sizeof(float))), results);
+}
+
+/* One way to run. */
+static int price(struct eval_predictor *p, const struct ensemble_options *eo, size_t block, bool kept,
+                 struct eval_plan *out, struct tabft_failure *f)
+{
+    int error = 0;
+    struct model_plan m;
+    struct eval_plan plan = *out;
+    const size_t per_row = p->options.n_estimators * model_outputs(p->model) * sizeof(float);
+    TRY(price_ensemble(p, eo, block, &plan.n_columns, &plan.preprocessing, f));
+    const struct model_shape largest = {plan.n_context, block, plan.n_columns};
+    if (kept) TRY(model_plan_kept(p->model, largest, threads_count(p->pool), &m, f));
+    else TRY(model_plan(p->model, largest, MODEL_RECOMPUTE_NONE, false, threads_count(p->pool), &m, f));
+    plan.block_rows = block;
+    plan.kept = kept;
+    plan.network = m.total;
+    plan.kept_bytes = m.kept;
+    plan.group_rows = disk_most / per_row < block ? block : disk_most / per_row / block * block;
+    if (plan.group_rows > plan.n_rows) plan.group_rows = plan.n_rows;
+    plan.disk = product(plan.group_rows, per_row);
+    p->result_rows = RESULT_BYTES / per_row < 1 ? 1 : RESULT_BYTES / per_row < block ? RESULT_BYTES / per_row : block;
+    plan.rows = price_rows(p, block, p->result_rows);
+    plan.total = sum(sum(plan.network, plan.preprocessing), plan.rows);
+    *out = plan;
+fail:
+    return error;
+}
+
+/* The first of a block of `rows` rows, of half as many, ... that fits; the last where none does. */
+static int shrink(struct eval_predictor *p, const struct ensemble_options *eo, size_t rows, bool kept,
+                  struct eval_plan *plan, struct tabft_failure *f)
+{
+    for (;; rows /= 2) {
+        int error = price(p, eo, rows, kept, plan, f);
+        if (error < 0 || plan->total <= plan->available || p->options.block_rows > 0 || rows / 2 < BLOCK_LEAST)
+            return error;
+    }
+}
+
+int predict_plan(struct eval_predictor *p, const struct ensemble_options *eo, struct tabft_failure *f)
+{
+    int error = 0;
+    const uint64_t may = p->options.memory > 0 ? p->options.memory : memory_available();
+    struct eval_plan base = {
+        .n_context = p->train->n_rows, .n_rows = p->head.n_rows, .available = may < SIZE_MAX ? (size_t)may : SIZE_MAX};
+    struct eval_plan kept = base, whole = base;
+    size_t block = p->options.block_rows;
+    if (block == 0)
+        block = base.n_context < BLOCK_START ? BLOCK_START : base.n_context > BLOCK_MOST ? BLOCK_MOST : base.n_context;
+    if (block > base.n_rows) block = base.n_rows;
+    TRY(shrink(p, eo, block, true, &kept, f));
+    TRY(shrink(p, eo, block, false, &whole, f));
+    const bool whole_is_less = whole.total < kept.total, one_block = whole.block_rows >= base.n_rows;
+    /* In one block nothing is gained by keeping, and what takes less is taken. */
+    p->plan = kept.total > kept.available || (one_block && whole_is_less) ? whole : kept;
+    if (p->plan.total > p->plan.available && kept.total < p->plan.total) p->plan = kept;
+    TRY(price(p, eo, p->plan.block_rows, p->plan.kept, &p->plan, f));
+fail:
+    return error;
+}
+
+size_t eval_plan_encodings(const struct eval_plan *plan)
+{
+    const size_t at_a_time = plan->kept ? plan->group_rows : plan->block_rows;
+    return (plan->n_rows + at_a_time - 1) / at_a_time;
+}
+
+int eval_predictor_fits(const struct eval_predictor *p, struct tabft_failure *f)
+{
+    const struct eval_plan *plan = &p->plan;
+    const double mib = 1 << 20;
+    if (plan->total <= plan->available) return 0;
+    return tabft_fail(
+        f, TABFT_SYSTEM,
+        "predicting %zu rows from %zu takes %.1f MiB (network %.1f, preprocessing %.1f, rows %.1f) in blocks "
+        "of %zu rows, %.1f MiB may be taken; give the job more memory, take fewer training rows, %sor "
+        "fewer threads",
+        plan->n_rows, plan->n_context, (double)plan->total / mib, (double)plan->network / mib,
+        (double)plan->preprocessing / mib, (double)plan->rows / mib, plan->block_rows, (double)plan->available / mib,
+        p->options.block_rows > 0 ? "smaller blocks, " : "");
+}
