@@ -71,7 +71,8 @@ static void put_help(void)
                "  --version                    version, licence, and what was found to run with\n"
                "\n"
                "Exit status: 0 done, 2 wrong use, 3 bad input, 4 system (memory, disk; --plan:\n"
-               "does not fit), 5 another rank failed.");
+               "does not fit), 5 another rank failed, 75 stopped by SIGUSR1 or SIGTERM with a\n"
+               "checkpoint to --resume from.");
 }
 
 static int put_version(struct tabft_failure *f)
@@ -142,6 +143,18 @@ static int plan(const struct train_options *o, struct tabft_failure *f)
     return error;
 }
 
+/* Another rank is gone: in the watchdog's thread, while the main one may be anywhere. */
+static void last_words(void *context, int rank, const char *host, const char *message)
+{
+    char line[2048];
+    (void)context;
+    file_temporaries_remove();
+    if (message == NULL) return;
+    int size = snprintf(line, sizeof line, "%s: rank %d (%s): %s\n", name, rank, host, message);
+    if (size >= (int)sizeof line) size = (int)sizeof line - 1;
+    if (size > 0 && write(STDERR_FILENO, line, (size_t)size) < 0) return; /* nobody listens */
+}
+
 static void put_failure(struct screen *screen, const struct comm *c, const struct tabft_failure *f)
 {
     clear_line(screen);
@@ -156,7 +169,7 @@ static int run(const struct train_options *o, struct tabft_failure *f)
     struct screen screen = {.terminal = isatty(STDERR_FILENO) == 1, .last = time(NULL)};
     struct train_report report = {.say = say, .progress = show_progress, .context = &screen};
     struct train_result result = {.speaker = -1};
-    struct comm_options options = {.engine = engine_name(o), .timeout_s = (int)o->comm_timeout};
+    struct comm_options options = {.engine = engine_name(o), .timeout_s = (int)o->comm_timeout, .last_words = last_words};
     struct comm *c = NULL;
     int error = comm_open(&c, &options, f);
     if (error == 0) error = train_run(o, c, &report, &result, f);

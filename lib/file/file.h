@@ -39,8 +39,12 @@ struct file_log;
  * the name PATH. Two runs cannot write the same one: it is created, never opened. A PATH or PATH.partial that exists is
  * refused (TABFT_USE); under `force` the rest of an earlier run is removed now and PATH replaced at the end. */
 int file_log_open(struct file_log **out, const char *path, bool force, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Goes on with a PATH.partial that is there, to which lines are added; PATH, if there is one, is replaced at the end. */
+int file_log_continue(struct file_log **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Adds `line` and a newline in one write, so readers see whole lines. */
 int file_log_put(struct file_log *l, const char *line, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Bytes of all its lines. */
+uint64_t file_log_size(const struct file_log *l);
 /* Sync, checked close, rename to PATH, sync of the folder. Frees l in every case; on failure PATH.partial may stay. */
 int file_log_close(struct file_log *l, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The error path: PATH.partial stays if it holds a line, else it is removed. NULL is fine. */
@@ -80,10 +84,15 @@ int file_read_all(const char *path, size_t limit, void **out, size_t *size, stru
 /* A whole small file written by the rules of file_writer. */
 int file_write_all(const char *path, bool force, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* The names in a folder onto storage, where its file system can do so. */
+int file_folder_sync(const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* To be called first in every main: ignores SIGXFSZ (EFBIG is then handled like ENOSPC), removes temporary files on signals
  * that end the process (HUP INT QUIT PIPE ALRM TERM USR1 USR2 XCPU) and re-raises, leaves ignored signals ignored; gives a
  * closed stdin, stdout or stderr a descriptor that fails, so that no file of ours takes their numbers. */
 void file_signals_install(void);
+/* Removes what a signal that ends the process would: to be called by one that is about to end in another way. Any thread. */
+void file_temporaries_remove(void);
 /* To be called last: flushes, syncs (a regular file) and closes stdout, so that a full disk is seen (TABFT_SYSTEM). */
 int file_stdout_close(struct tabft_failure *f) TABFT_MUST_CHECK;
 

@@ -14,7 +14,8 @@ struct file_log {
     const char *name;          /* last parts of both */
     const char *partial;
     int fd, folder;
-    bool force, has_lines;
+    bool force;
+    uint64_t size; /* bytes of the lines */
     char *line; /* the line being written with its newline */
     size_t line_size;
 };
@@ -58,27 +59,64 @@ fail:
     return error;
 }
 
+/* Opens the partial log with these flags on top of those for adding lines. */
+static int open_partial(struct file_log *l, int flags)
+{
+    const int always = O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_APPEND;
+    l->fd = file_descriptor_above_stdio(openat(l->folder, l->partial, always | flags, 0666));
+    return l->fd;
+}
+
+static int log_new(struct file_log **out, const char *path, bool force, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(memory_new(out, 1, sizeof **out, "a log", f));
+    (*out)->fd = (*out)->folder = -1;
+    (*out)->force = force;
+    TRY(prepare(*out, path, f));
+fail:
+    return error;
+}
+
 int file_log_open(struct file_log **out, const char *path, bool force, struct tabft_failure *f)
 {
     int error = 0;
     struct file_log *l = NULL;
     *out = NULL;
-    TRY(memory_new(&l, 1, sizeof *l, "a log", f));
-    l->fd = l->folder = -1;
-    l->force = force;
-    TRY(prepare(l, path, f));
+    TRY(log_new(&l, path, force, f));
     if (force && unlinkat(l->folder, l->partial, 0) != 0 && errno != ENOENT) {
         error = file_fail(f, l->partial_path, "cannot remove the rest of an earlier run", errno, false);
         goto fail;
     }
-    l->fd = file_descriptor_above_stdio(
-        openat(l->folder, l->partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_APPEND, 0666));
-    if (l->fd < 0 && errno == EEXIST)
-        FAIL(f, TABFT_USE, "%s: another run has just started it; choose another folder", l->partial_path);
-    if (l->fd < 0) {
+    if (open_partial(l, O_CREAT | O_EXCL) < 0) {
+        if (errno == EEXIST)
+            FAIL(f, TABFT_USE, "%s: another run has just started it; choose another folder", l->partial_path);
         error = file_fail(f, l->partial_path, "cannot create", errno, false);
         goto fail;
     }
+    *out = l;
+    return 0;
+fail:
+    file_log_abandon(l);
+    return error;
+}
+
+int file_log_continue(struct file_log **out, const char *path, struct tabft_failure *f)
+{
+    int error = 0;
+    struct file_log *l = NULL;
+    *out = NULL;
+    TRY(log_new(&l, path, true, f));
+    if (open_partial(l, 0) < 0) {
+        error = file_fail(f, l->partial_path, "cannot open", errno, false);
+        goto fail;
+    }
+    struct stat status;
+    if (fstat(l->fd, &status) != 0) {
+        error = file_fail(f, l->partial_path, "cannot look it up", errno, false);
+        goto fail;
+    }
+    l->size = (uint64_t)status.st_size;
     *out = l;
     return 0;
 fail:
@@ -105,10 +143,12 @@ int file_log_put(struct file_log *l, const char *line, struct tabft_failure *f)
         }
         at += (size_t)n;
     }
-    l->has_lines = true;
+    l->size += size;
 fail:
     return error;
 }
+
+uint64_t file_log_size(const struct file_log *l) { return l->size; }
 
 int file_log_close(struct file_log *l, struct tabft_failure *f)
 {
@@ -134,7 +174,7 @@ void file_log_abandon(struct file_log *l)
 {
     if (l == NULL) return;
     if (l->fd >= 0) {
-        if (!l->has_lines) (void)unlinkat(l->folder, l->partial, 0);
+        if (l->size == 0) (void)unlinkat(l->folder, l->partial, 0);
         close(l->fd);
     }
     if (l->folder >= 0) close(l->folder);

@@ -38,13 +38,19 @@ void file_temporary_remove(struct file_temporary *t)
 
 bool file_temporary_dying(void) { return atomic_load(&dying); }
 
-/* Only async-signal-safe calls. The default action, which ends the process, follows when the handler returns. */
-static void remove_and_raise(int signal_number)
+/* Only async-signal-safe calls. */
+void file_temporaries_remove(void)
 {
     atomic_store(&dying, true);
     pid_t self = getpid();
     for (int i = 0; i < SLOTS; i++)
         if (atomic_load(&slots[i].state) == LISTED && slots[i].owner == self) (void)unlinkat(slots[i].folder, slots[i].name, 0);
+}
+
+/* The default action, which ends the process, follows when the handler returns. */
+static void remove_and_raise(int signal_number)
+{
+    file_temporaries_remove();
     struct sigaction action = {.sa_handler = SIG_DFL};
     sigemptyset(&action.sa_mask);
     (void)sigaction(signal_number, &action, NULL);

@@ -272,6 +272,17 @@ static int sync_folder(struct file_writer *w, struct tabft_failure *f)
     return error;
 }
 
+int file_folder_sync(const char *path, struct tabft_failure *f)
+{
+    int error = 0;
+    int fd = file_descriptor_above_stdio(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0 && errno == EACCES) return 0;
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP))
+        error = file_fail(f, path, "cannot write the folder to storage", errno, false);
+    if (fd >= 0) (void)close(fd);
+    return error;
+}
+
 static int close_descriptor(struct file_writer *w, struct tabft_failure *f)
 {
     int fd = w->fd;

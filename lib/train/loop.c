@@ -4,36 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/memory.h"
+#include "base/stop.h"
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "comm/comm.h"
 #include "train/schedule.h"
-#include "train/train_internal.h"
-
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int largest_peak(struct trainer *t, uint64_t *peak, struct tabft_failure *f)
-{
-    int error = 0, size = comm_size(t->c);
-    uint64_t own = train_memory_peak(), *all = NULL;
-    *peak = own;
-    if (size == 1) return 0;
-    TRY(memory_new(&all, (size_t)size, sizeof *all, "the peaks of all ranks", f));
-    TRY(comm_gather_all(t->c, &own, sizeof own, all, f));
-    for (int i = 0; i < size; i++)
-        if (all[i] > *peak) *peak = all[i];
-fail:
-    free(all);
-    return error;
-}
+#include "train/state.h"
 
 /* ---- epochs ---- */
 
@@ -42,7 +20,7 @@ static void show_progress(const struct trainer *t, const struct progress *p, con
 {
     char line[160];
     if (t->report == NULL || t->report->progress == NULL || comm_rank(t->c) != 0) return;
-    double spent = now() - p->started,
+    double spent = trainer_clock() - p->started,
            left = spent / (double)p->step * (double)(p->n_steps > p->step ? p->n_steps - p->step : 0);
     (void)snprintf(line, sizeof line,
                    "epoch %" PRIu64 "/%" PRIu64 " step %" PRIu64 "/%" PRIu64
@@ -55,8 +33,8 @@ static int take_step(struct trainer *t, struct progress *p, const struct chunk *
                      struct tabft_failure *f)
 {
     int error = 0;
-    double start = now();
-    uint64_t peak;
+    double start = trainer_clock();
+    struct checkpoint_words words;
     struct step_outcome out;
     struct step s = {
         .number = p->step + 1,
@@ -69,9 +47,10 @@ static int take_step(struct trainer *t, struct progress *p, const struct chunk *
     p->step++;
     p->epoch_loss += out.loss;
     p->epoch_steps++;
-    TRY(largest_peak(t, &peak, f));
-    TRY(trainer_agree(t, record_step(t, &s, &out, now() - start, peak, f), f));
+    TRY(checkpoint_agree(t, p, &words, f));
+    TRY(trainer_agree(t, record_step(t, &s, &out, trainer_clock() - start, words.peak, f), f));
     show_progress(t, p, &s, &out);
+    TRY(checkpoint_take(t, p, &words, f));
 fail:
     return error;
 }
@@ -83,16 +62,18 @@ static int run_epoch(struct trainer *t, struct progress *p, struct tabft_failure
     struct chunks *chunks = NULL;
     const struct chunk **group = NULL;
     size_t most = (size_t)t->o->chunks_per_step, n_group = 0;
-    p->epoch_loss = 0;
-    p->epoch_steps = 0;
+    if (p->position == 0) { /* else the epoch goes on from a checkpoint */
+        p->epoch_loss = 0;
+        p->epoch_steps = 0;
+    }
     TRY(trainer_agree(t, chunks_open(&chunks, &rules, (uint32_t)p->epoch, f), f));
     size_t n = chunks_count(chunks);
     if (most > n) most = n;
     if (p->n_steps == 0) p->n_steps = (n + most - 1) / most * t->o->epochs;
     TRY(memory_new(&group, most, sizeof(void *), "the chunks of a step", f));
-    for (size_t i = 0; i < n; i++) {
+    while (p->position < n) {
         size_t missing;
-        const struct chunk *c = chunks_at(chunks, i);
+        const struct chunk *c = chunks_at(chunks, p->position++);
         if (step_must_skip(t, c, &missing)) {
             p->skipped++;
             TRY(trainer_agree(t, record_skip(t, p, c, missing, f), f));
@@ -105,6 +86,8 @@ static int run_epoch(struct trainer *t, struct progress *p, struct tabft_failure
     }
     if (n_group > 0) TRY(take_step(t, p, group, n_group, f));
     p->epoch++;
+    p->position = 0;
+    p->checked = false;
     trainer_say(t, "epoch %" PRIu64 ": %" PRIu64 " steps, mean loss %.6f", p->epoch, p->epoch_steps,
                 p->epoch_loss / (double)(p->epoch_steps > 0 ? p->epoch_steps : 1));
 fail:
@@ -136,7 +119,7 @@ static void say_validation(const struct trainer *t, const struct progress *p, co
 static int check_validation(struct trainer *t, struct progress *p, struct tabft_failure *f)
 {
     int error = 0;
-    double start = now();
+    double start = trainer_clock();
     struct validation v;
     TRY(validate(t, &v, f));
     bool initial = p->epoch == 0, is_best = initial || v.value > p->best + t->o->min_delta;
@@ -150,7 +133,7 @@ static int check_validation(struct trainer *t, struct progress *p, struct tabft_
         p->waited++;
     }
     say_validation(t, p, &v, is_best);
-    TRY(trainer_agree(t, record_validation(t, p, &v, is_best, now() - start, f), f));
+    TRY(trainer_agree(t, record_validation(t, p, &v, is_best, trainer_clock() - start, f), f));
     if (t->best != NULL && p->waited >= t->o->patience) p->ended_by = "patience";
 fail:
     return error;
@@ -161,7 +144,7 @@ static int check_time(struct trainer *t, struct progress *p, struct tabft_failur
 {
     int error = 0, stop = 0;
     if (t->o->time_limit <= 0) return 0;
-    double spent = now() - p->started;
+    double spent = trainer_clock() - p->started;
     stop = spent > t->o->time_limit || spent + spent / (double)p->epoch > t->o->time_limit;
     TRY(comm_broadcast(t->c, &stop, sizeof stop, 0, f));
     if (stop) p->ended_by = "time_limit";
@@ -169,16 +152,32 @@ fail:
     return error;
 }
 
+/* What follows epochs, and the start: a validation where one is due, and whether there is time for more. A stop that was
+ * asked for meanwhile is not put off for a step. */
+static int check_epoch(struct trainer *t, struct progress *p, struct tabft_failure *f)
+{
+    int error = 0;
+    struct checkpoint_words words;
+    if (p->checked) return 0;
+    if (t->data.n_valid > 0 && p->epoch % t->o->validation_frequency == 0) TRY(check_validation(t, p, f));
+    if (p->epoch == 0) p->started = trainer_clock();
+    else if (p->ended_by == NULL && p->epoch < t->o->epochs) TRY(check_time(t, p, f));
+    p->checked = true;
+    if (p->ended_by != NULL || p->epoch == t->o->epochs) return 0;
+    TRY(checkpoint_agree(t, p, &words, f));
+    words.save = false;
+    TRY(checkpoint_take(t, p, &words, f));
+fail:
+    return error;
+}
+
 static int run_epochs(struct trainer *t, struct progress *p, struct tabft_failure *f)
 {
     int error = 0;
-    uint64_t frequency = t->o->validation_frequency;
-    if (t->data.n_valid > 0) TRY(check_validation(t, p, f));
-    p->started = now();
+    TRY(check_epoch(t, p, f));
     while (p->epoch < t->o->epochs && p->ended_by == NULL) {
         TRY(run_epoch(t, p, f));
-        if (t->data.n_valid > 0 && p->epoch % frequency == 0) TRY(check_validation(t, p, f));
-        if (p->ended_by == NULL && p->epoch < t->o->epochs) TRY(check_time(t, p, f));
+        TRY(check_epoch(t, p, f));
     }
     if (p->ended_by == NULL) p->ended_by = "epochs";
     if (p->step == 0) trainer_say(t, "no step was taken: every chunk was skipped; the model is the base model");
@@ -191,17 +190,54 @@ fail:
     return error;
 }
 
+/* ---- a run ---- */
+
+/* A run in the folder is gone on with, or begun. */
+static int begin(struct trainer *t, struct progress *p, struct tabft_failure *f)
+{
+    int error = 0;
+    bool found = false;
+    if (t->resume) TRY(state_resume(t, p, &found, f));
+    if (!found) {
+        state_clear(t);
+        TRY(trainer_agree(t, comm_rank(t->c) == 0 ? run_folder_start(t->folder, f) : 0, f));
+    }
+    checkpoint_saved(p);
+fail:
+    return error;
+}
+
+/* Rank 0 says whether to resume; *complete: there is nothing left to do. */
+static int agree_resume(struct trainer *t, bool *complete, struct tabft_failure *f)
+{
+    int error = 0;
+    t->resume = t->o->resume;
+    *complete = false;
+    TRY(comm_broadcast(t->c, &t->resume, sizeof t->resume, 0, f));
+    if (!t->resume) return 0;
+    TRY(trainer_agree(t, record_complete(t, complete, f), f));
+    TRY(comm_broadcast(t->c, complete, sizeof *complete, 0, f));
+fail:
+    return error;
+}
+
 int train_run(const struct train_options *o, struct comm *c, const struct train_report *report,
               struct train_result *result, struct tabft_failure *f)
 {
     int error = 0;
+    bool complete = false;
     struct trainer t = {.o = o, .c = c, .report = report, .result = result};
     struct progress p = {.best = NAN, .initial = NAN};
     *result = (struct train_result){.speaker = -1};
+    stop_catch((unsigned)o->stop_timeout);
+    TRY(agree_resume(&t, &complete, f));
+    if (complete) return 0;
     TRY(trainer_open(&t, f));
+    TRY(begin(&t, &p, f));
     TRY(run_epochs(&t, &p, f));
     item_room_close(&t);
-    TRY(trainer_agree(&t, record_run(&t, &p, now() - p.started, f), f));
+    TRY(trainer_agree(&t, record_run(&t, &p, trainer_seconds(&p), f), f));
+    state_clear(&t);
 fail:
     trainer_close(&t);
     return error;

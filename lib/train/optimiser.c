@@ -1,7 +1,6 @@
 #include "train/optimiser.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -42,6 +41,13 @@ void optimiser_close(struct optimiser *o)
 }
 
 size_t optimiser_bytes(size_t n) { return n * 2 * sizeof(float); }
+
+struct optimiser_state optimiser_state(struct optimiser *o)
+{
+    return (struct optimiser_state){.steps = o->steps, .moment1 = o->moment1, .moment2 = o->moment2};
+}
+
+void optimiser_set_steps(struct optimiser *o, uint64_t steps) { o->steps = steps; }
 
 double optimiser_clip(double norm, double largest)
 {

@@ -5,6 +5,7 @@
 #define TABFT_TRAIN_OPTIMISER_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/failure.h"
 
@@ -23,6 +24,15 @@ struct optimiser_step {
 /* One step: weights [n] change in place by gradient [n]. */
 void optimiser_step(struct optimiser *o, const struct optimiser_step *step, float *weights, const float *gradient,
                     struct threads *pool);
+
+/* What the next step depends on: steps taken, and the moments, which may be read and written. Valid until
+ * optimiser_close. */
+struct optimiser_state {
+    uint64_t steps;
+    float *moment1, *moment2; /* [n] each */
+};
+struct optimiser_state optimiser_state(struct optimiser *o);
+void optimiser_set_steps(struct optimiser *o, uint64_t steps);
 
 /* The factor that brings a gradient of this norm under `largest` (0: no clipping): min(1, largest / (norm + 1e-6)). */
 double optimiser_clip(double norm, double largest);

@@ -10,11 +10,13 @@
 
 #include "base/memory.h"
 
-enum kind { TEXT, COUNT, REAL, CHOICE, BYTES, FLAG };
+enum kind { TEXT, COUNT, REAL, CHOICE, BYTES, FLAG, INTERVAL };
 
 /* What an option bears on. */
 enum bearing {
     RESULT, /* the weights */
+    SOURCE, /* the weights, by what lies at the path */
+    END,    /* how long the run lasts */
     PLACE,  /* where and how it runs; recorded, but ranks may differ in it */
     ACT     /* what to do; not recorded */
 };
@@ -35,11 +37,11 @@ static const double WORD = 4294967295.0;
 
 /* The order is that of --help and run.json. */
 static const struct row rows[] = {
-    {"model", NULL, TEXT, RESULT, AT(model), 0, 0, false, NULL, "FILE", "base model (.safetensors)"},
-    {"data", NULL, TEXT, RESULT, AT(data), 0, 0, false, NULL, "FILE", "training table (.tbf)"},
-    {"valid", NULL, TEXT, RESULT, AT(valid), 0, 0, false, NULL, "FILE", "validation table instead of a split"},
-    {"out", NULL, TEXT, PLACE, AT(out), 0, 0, false, NULL, "RUN", "folder of the run; must be new or empty"},
-    {"epochs", NULL, COUNT, RESULT, AT(epochs), 1, 1e6, false, NULL, "N", "passes over the training rows [30]"},
+    {"model", NULL, TEXT, SOURCE, AT(model), 0, 0, false, NULL, "FILE", "base model (.safetensors)"},
+    {"data", NULL, TEXT, SOURCE, AT(data), 0, 0, false, NULL, "FILE", "training table (.tbf)"},
+    {"valid", NULL, TEXT, SOURCE, AT(valid), 0, 0, false, NULL, "FILE", "validation table instead of a split"},
+    {"out", NULL, TEXT, PLACE, AT(out), 0, 0, false, NULL, "RUN", "folder of the run; new or empty, or --resume"},
+    {"epochs", NULL, COUNT, END, AT(epochs), 1, 1e6, false, NULL, "N", "passes over the training rows [30]"},
     {"lr", "learning_rate", REAL, RESULT, AT(learning_rate), 0, 100, true, NULL, "X", "AdamW's learning rate [1e-5]"},
     {"schedule", NULL, CHOICE, RESULT, AT(schedule), 0, 0, false, "cosine|warmup|constant", "NAME",
      "cosine|warmup|constant [cosine]"},
@@ -74,7 +76,7 @@ static const struct row rows[] = {
     {"patience", NULL, COUNT, RESULT, AT(patience), 0, 1e6, false, NULL, "N",
      "validations without gain to stop at, 0: never [8]"},
     {"min-delta", NULL, REAL, RESULT, AT(min_delta), 0, 1e6, false, NULL, "X", "what counts as a gain [1e-4]"},
-    {"time-limit", NULL, REAL, RESULT, AT(time_limit), 0, 1e9, false, NULL, "SECONDS",
+    {"time-limit", NULL, REAL, END, AT(time_limit), 0, 1e9, false, NULL, "SECONDS",
      "end before an epoch would pass it, 0: none [0]"},
     {"recompute", NULL, CHOICE, PLACE, AT(recompute), 0, 0, false, "auto|none|block", "NAME",
      "auto|none|block: less memory, more time [auto]"},
@@ -86,8 +88,13 @@ static const struct row rows[] = {
      "what carries the ranks: auto|self|mpi [auto]"},
     {"comm-timeout", NULL, COUNT, PLACE, AT(comm_timeout), 1, 1e7, false, NULL, "SECONDS",
      "how long a silent rank is waited for [1800]"},
+    {"checkpoint-every", NULL, INTERVAL, PLACE, AT(checkpoint_every), 0, 1e9, false, NULL, "N[m]",
+     "steps between checkpoints, with m: minutes [10m]"},
+    {"stop-timeout", NULL, COUNT, PLACE, AT(stop_timeout), 0, 1e6, false, NULL, "SECONDS",
+     "how long a stop by SIGTERM may take, 0: any [300]"},
     {"ranks", NULL, COUNT, ACT, AT(ranks), 1, 1e6, false, NULL, "N", "ranks that --plan plans for [1]"},
     {"plan", NULL, FLAG, ACT, AT(plan), 0, 0, false, NULL, NULL, "print the memory a rank needs and end"},
+    {"resume", NULL, FLAG, ACT, AT(resume), 0, 0, false, NULL, NULL, "go on with the run in --out, or begin it"},
     {"force", NULL, FLAG, ACT, AT(force), 0, 0, false, NULL, NULL, "replace the run in a used folder"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -114,6 +121,8 @@ void train_options_default(struct train_options *o)
         .device = TRAIN_DEVICE_AUTO,
         .engine = TRAIN_ENGINE_AUTO,
         .comm_timeout = 1800,
+        .checkpoint_every = {.n = 10, .minutes = true},
+        .stop_timeout = 300,
         .ranks = 1,
     };
 }
@@ -190,6 +199,21 @@ static int set_choice(const struct row *r, const char *text, uint64_t *out, stru
     }
 }
 
+/* "N", "Nsteps" or "Nm". */
+static int set_interval(const struct row *r, const char *text, struct train_interval *out, struct tabft_failure *f)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    bool minutes = strcmp(end, "m") == 0;
+    if (*text < '0' || *text > '9' || (*end != '\0' && !minutes && strcmp(end, "steps") != 0) || errno != 0 ||
+        (double)value > r->most)
+        return tabft_fail(f, TABFT_USE, "--%s: \"%s\" is neither a number of steps, such as 100, nor of minutes, such as 10m",
+                          r->name, text);
+    *out = (struct train_interval){.n = value, .minutes = minutes};
+    return 0;
+}
+
 int train_option_set(struct train_options *o, size_t i, const char *text, struct tabft_failure *f)
 {
     const struct row *r = &rows[i];
@@ -204,6 +228,7 @@ int train_option_set(struct train_options *o, size_t i, const char *text, struct
     case CHOICE: return set_choice(r, text, at, f);
     case BYTES: return set_bytes(r, text, at, f);
     case FLAG: *(bool *)at = true; return 0;
+    case INTERVAL: return set_interval(r, text, at, f);
     }
     return 0;
 }
@@ -221,6 +246,8 @@ int train_options_check(const struct train_options *o, struct tabft_failure *f)
     if (o->data == NULL)
         return tabft_fail(f, TABFT_USE, "--data is missing; name the training table, a .tbf file of tabft-prep");
     if (o->out == NULL && !o->plan) return tabft_fail(f, TABFT_USE, "--out is missing; name a new folder for the run");
+    if (o->resume && o->force)
+        return tabft_fail(f, TABFT_USE, "--resume and --force: one goes on with the run, the other starts anew; give one");
     if (o->device == TRAIN_DEVICE_CUDA)
         return tabft_fail(f, TABFT_USE, "--device cuda: this build has no CUDA backend; use --device cpu");
     if ((double)o->seed + (double)o->epochs - 1 > WORD)
@@ -232,6 +259,13 @@ int train_options_check(const struct train_options *o, struct tabft_failure *f)
 }
 
 /* ---- JSON ---- */
+
+static json_t *interval_json(const struct train_interval *i)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%" PRIu64 "%s", i->n, i->minutes ? "m" : "");
+    return json_string(text);
+}
 
 static json_t *value_json(const struct train_options *o, const struct row *r)
 {
@@ -245,6 +279,7 @@ static json_t *value_json(const struct train_options *o, const struct row *r)
     case REAL: return json_real(*(const double *)at);
     case CHOICE: size = choice_at(r->choice, *(const uint64_t *)at, &name); return json_stringn(name, size);
     case FLAG: return json_boolean(*(const bool *)at);
+    case INTERVAL: return interval_json(at);
     }
     return NULL;
 }
@@ -263,7 +298,7 @@ int train_options_json(const struct train_options *o, bool for_result, char **ou
     *out = NULL;
     for (size_t i = 0; i < ROWS; i++) {
         char key[64];
-        if (rows[i].bearing == ACT || (for_result && rows[i].bearing != RESULT)) continue;
+        if (rows[i].bearing == ACT || (for_result && rows[i].bearing == PLACE)) continue;
         key_of(&rows[i], key, sizeof key);
         if (json_object_set_new(object, key, value_json(o, &rows[i])) != 0)
             FAIL(f, TABFT_USE, "--%s: cannot be written as JSON; paths must be UTF-8", rows[i].name);
@@ -272,5 +307,40 @@ int train_options_json(const struct train_options *o, bool for_result, char **ou
     if (*out == NULL) FAIL(f, TABFT_SYSTEM, "options: no memory for their JSON");
 fail:
     json_decref(object);
+    return error;
+}
+
+static bool may_differ(const struct train_options *o, const struct row *r)
+{
+    if (r->bearing == END) return r->kind != COUNT || o->schedule == SCHEDULE_CONSTANT;
+    return r->bearing != RESULT;
+}
+
+int train_options_compare(const struct train_options *o, const json_t *recorded, struct tabft_failure *f)
+{
+    int error = 0;
+    json_t *now = NULL;
+    char *texts[2] = {NULL, NULL};
+    for (size_t i = 0; i < ROWS; i++) {
+        char key[64];
+        if (may_differ(o, &rows[i])) continue;
+        key_of(&rows[i], key, sizeof key);
+        const json_t *then = json_object_get(recorded, key);
+        now = value_json(o, &rows[i]);
+        if (now == NULL) FAIL(f, TABFT_SYSTEM, "options: no memory for their JSON");
+        if (then == NULL) FAIL(f, TABFT_USE, "--%s: is not recorded by the run to resume; --force starts anew", rows[i].name);
+        if (!json_equal(then, now)) {
+            texts[0] = json_dumps(then, JSON_ENCODE_ANY);
+            texts[1] = json_dumps(now, JSON_ENCODE_ANY);
+            FAIL(f, TABFT_USE, "--%s: the run to resume has %s, now it is %s; give the same, or --force to start anew",
+                 rows[i].name, texts[0] != NULL ? texts[0] : "?", texts[1] != NULL ? texts[1] : "?");
+        }
+        json_decref(now);
+        now = NULL;
+    }
+fail:
+    json_decref(now);
+    free(texts[0]);
+    free(texts[1]);
     return error;
 }

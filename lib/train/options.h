@@ -21,6 +21,12 @@ struct train_losses {
     double mse_clip, mae_clip;
 };
 
+/* --checkpoint-every: so many steps or minutes; 0: only when asked to stop. */
+struct train_interval {
+    uint64_t n;
+    bool minutes;
+};
+
 struct train_options {
     const char *model, *data, *valid, *out; /* paths, borrowed; valid may be NULL */
     uint64_t epochs, estimators, chunk_rows, chunks_per_step, seed;
@@ -32,7 +38,9 @@ struct train_options {
     uint64_t schedule, metric, recompute, device, engine; /* the enums above and schedule_kind */
     uint64_t threads, comm_timeout, ranks;                /* threads 0: all this process may use; ranks: of --plan */
     uint64_t memory;                                      /* bytes a rank may take; 0: what is found at the start */
-    bool force, plan;
+    struct train_interval checkpoint_every;
+    uint64_t stop_timeout; /* seconds that SIGTERM leaves; 0: no limit */
+    bool resume, force, plan;
 };
 
 /* TabPFN's defaults, with 8 estimators. */
@@ -59,5 +67,12 @@ int train_options_check(const struct train_options *o, struct tabft_failure *f) 
 /* All that bears on a result (`for_result`) or all, as a JSON object (key order of the table). The caller frees it. */
 int train_options_json(const struct train_options *o, bool for_result, char **out,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* Refuses (TABFT_USE, by name) options that would give a run with the recorded ones another result: what differs from
+ * `recorded`, the "options" of a checkpoint or of run.json, a JSON object. Paths may differ, for digests speak for the
+ * files; --time-limit may; --epochs may where the schedule does not depend on their number. */
+struct json_t;
+int train_options_compare(const struct train_options *o, const struct json_t *recorded,
+                          struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "comm/reduce.h"
 #include "train/optimiser.h"
+#include "train/state.h"
 
 enum {
     PROCESS_BYTES = 4 << 20, /* program, C library, stacks; measured */
@@ -113,7 +114,7 @@ fail:
 static void add_total(struct train_plan *p)
 {
     p->total = p->weights + p->gradients + p->partial_sums + p->moments + p->best_weights + p->data + p->preprocessing +
-               p->activations + p->scratch + p->logits + p->process;
+               p->activations + p->scratch + p->checkpoint + p->logits + p->process;
 }
 
 /* Labels or targets of a phase's rows, what an estimator makes of targets, and the values of text columns. */
@@ -161,6 +162,8 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     if (validating) {
         add_results(p, m, o, s);
     } else {
+        size_t checkpoint = state_bytes(place->n_threads);
+        if (checkpoint > p->preprocessing) p->checkpoint = checkpoint - p->preprocessing;
         p->data += 4 * s->n_train * sizeof(size_t); /* cutting an epoch into chunks */
     }
     add_total(p);
@@ -307,6 +310,7 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         {"preprocessing", p->preprocessing},
         {"activations", p->activations},
         {"scratch", p->scratch},
+        {"checkpoint", p->checkpoint},
         {"logits", p->logits},
         {"process", p->process},
         {"total", p->total},

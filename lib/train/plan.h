@@ -25,6 +25,7 @@ struct train_plan {
     size_t data;                 /* tables, and the rows of one chunk or validation */
     size_t preprocessing;        /* one estimator's */
     size_t activations, scratch; /* of one forward and backward, whatever the number of estimators */
+    size_t checkpoint;           /* what writing one takes beyond the preprocessing, which is free then */
     size_t logits;               /* of a validation */
     size_t process;              /* program, libraries, ranks */
     size_t total;

@@ -1,4 +1,5 @@
 /* Everything before the first step: load, agree, plan, allocate. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -106,11 +107,16 @@ fail:
     return error;
 }
 
+static enum run_folder_use folder_use(const struct trainer *t)
+{
+    return t->resume ? RUN_FOLDER_RESUME : t->o->force ? RUN_FOLDER_FORCE : RUN_FOLDER_NEW;
+}
+
 static int load(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
     int threads = t->o->threads > 0 ? (int)t->o->threads : threads_default_count();
-    if (comm_rank(t->c) == 0) TRY(run_folder_check(t->o->out, t->o->force, f));
+    if (comm_rank(t->c) == 0) TRY(run_folder_check(t->o->out, folder_use(t), f));
     TRY(threads_open(&t->pool, threads, f));
     TRY(train_data_open(&t->data, t->o, t->pool, f));
     TRY(load_model(t, f));
@@ -289,6 +295,30 @@ fail:
     return error;
 }
 
+/* Makes and locks RUN/ on rank 0, and tells all ranks where it lies: they may work in other folders. */
+static int open_folder(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    char *path = NULL;
+    size_t size = 0;
+    if (comm_rank(t->c) == 0) {
+        const struct train_report *report = t->report;
+        error = run_folder_open(&t->folder, t->o->out, folder_use(t), report == NULL ? NULL : report->say,
+                                report == NULL ? NULL : report->context, f);
+        if (error == 0 && (path = realpath(t->o->out, NULL)) == NULL)
+            error = tabft_fail(f, TABFT_SYSTEM, "%s: cannot find its place: %s", t->o->out, strerror(errno));
+        if (path != NULL) size = strlen(path) + 1;
+    }
+    TRY(trainer_agree(t, error, f));
+    TRY(comm_broadcast(t->c, &size, sizeof size, 0, f));
+    TRY(trainer_agree(t, memory_new(&t->run_path, size, 1, "the run's folder", f), f));
+    if (path != NULL) memcpy(t->run_path, path, size);
+    TRY(comm_broadcast(t->c, t->run_path, size, 0, f));
+fail:
+    free(path);
+    return error;
+}
+
 int trainer_open(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
@@ -298,8 +328,7 @@ int trainer_open(struct trainer *t, struct tabft_failure *f)
     TRY(trainer_agree(t, plan(t, f), f));
     say_left_out(t);
     say_idle(t);
-    error = comm_rank(t->c) == 0 ? run_folder_open(&t->folder, t->o->out, t->o->force, f) : 0;
-    TRY(trainer_agree(t, error, f));
+    TRY(open_folder(t, f));
     TRY(trainer_agree(t, allocate(t, f), f));
 fail:
     return error;
@@ -315,7 +344,8 @@ void trainer_close(struct trainer *t)
     free(t->loss);
     free(t->permutation);
     free(t->borders);
-    run_folder_abandon(t->folder);
+    run_folder_close(t->folder);
+    free(t->run_path);
     train_data_clear(&t->data);
     model_close(t->model);
     threads_close(t->pool);

@@ -10,6 +10,7 @@
 
 #include "base/threads.h"
 #include "comm/comm.h"
+#include "file/file.h"
 #include "table/table.h"
 #include "tensor/cpu/cpu.h"
 #include "train/train_internal.h"
@@ -152,6 +153,29 @@ fail:
     return error;
 }
 
+int record_complete(struct trainer *t, bool *complete, struct tabft_failure *f)
+{
+    int error = 0;
+    void *text = NULL;
+    size_t size;
+    char path[4096];
+    json_t *record = NULL;
+    *complete = comm_rank(t->c) == 0 && run_folder_complete(t->o->out);
+    if (!*complete) return 0;
+    if (snprintf(path, sizeof path, "%s/run.json", t->o->out) >= (int)sizeof path)
+        FAIL(f, TABFT_USE, "--out: the path is too long");
+    TRY(file_read_all(path, 64 << 20, &text, &size, f));
+    record = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(json_object_get(record, "options")))
+        FAIL(f, TABFT_INPUT, "%s: is no record of a run; use --force to start anew", path);
+    TRY(train_options_compare(t->o, json_object_get(record, "options"), f));
+    trainer_say(t, "%s: the run is complete already", t->o->out);
+fail:
+    json_decref(record);
+    free(text);
+    return error;
+}
+
 int record_run(struct trainer *t, const struct progress *p, double seconds, struct tabft_failure *f)
 {
     int error = 0;
@@ -162,8 +186,8 @@ int record_run(struct trainer *t, const struct progress *p, double seconds, stru
         if (!isfinite(t->weights[i])) FAIL(f, TABFT_INPUT, "the trained weights are not finite; lower --lr");
     TRY(run_folder_model(folder, t->model, t->weights, digest, f));
     TRY(run_json(t, p, digest, seconds, &text, f));
-    t->folder = NULL;
-    TRY(run_folder_close(folder, text, f));
+    TRY(run_folder_check_lock(folder, f));
+    TRY(run_folder_finish(folder, text, f));
     trainer_say(t, "%s: %" PRIu64 " steps, %s", t->o->out, p->step, digest);
 fail:
     free(text);

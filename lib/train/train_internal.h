@@ -35,6 +35,9 @@ struct trainer {
     struct train_result *result;
     struct threads *pool;
     struct run_folder *folder; /* on rank 0 */
+    char *run_path;            /* rank 0's folder of the run, the same text on all ranks */
+    bool resume;               /* rank 0's --resume */
+    char kept[64];             /* the newest whole checkpoint of this run; "" if none */
 
     struct model *model;
     float *weights; /* the model's own vector, trained in place */
@@ -59,6 +62,8 @@ struct trainer {
 /* Where the loop is. */
 struct progress {
     uint64_t epoch;         /* epochs done */
+    uint64_t position;      /* chunks of the next epoch that are done */
+    bool checked;           /* what follows those epochs is done: the validation, if one is due, and the time limit */
     uint64_t step, n_steps; /* steps done; of the whole run, as the first epoch's chunks say */
     uint64_t skipped;       /* chunks left out by the skip rule */
     double epoch_loss;      /* sum over the steps of this epoch */
@@ -67,6 +72,10 @@ struct progress {
     double best, initial; /* metric; larger is better; NaN without validation */
     uint64_t best_epoch, waited;
     const char *ended_by;
+    /* The last checkpoint that was written or gone on from, or the start of the process. */
+    uint64_t saved_step;
+    bool saved_checked;
+    double saved_at; /* on trainer_clock */
 };
 
 /* Every rank's code; returns the common one: 0, or that of the lowest rank that failed, with its message in *f on all.
@@ -74,6 +83,9 @@ struct progress {
 int trainer_agree(struct trainer *t, int code, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* A line for the report of rank 0. */
 void trainer_say(const struct trainer *t, const char *format, ...) TABFT_PRINTF(2, 3);
+/* Seconds of a clock that only runs forward; those since p->started. */
+double trainer_clock(void);
+double trainer_seconds(const struct progress *p);
 
 /* ---- prepare.c ---- */
 int trainer_open(struct trainer *t,
@@ -123,6 +135,20 @@ struct validation {
  */
 int validate(struct trainer *t, struct validation *out, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* ---- checkpoint.c ---- */
+/* What ranks tell each other between two steps. */
+struct checkpoint_words {
+    uint64_t peak; /* bytes; the largest of all ranks */
+    int32_t stop;  /* the signal by which one of them was asked to stop, or 0 */
+    int32_t save;  /* rank 0's clock or count says that a checkpoint is due */
+};
+int checkpoint_agree(struct trainer *t, const struct progress *p, struct checkpoint_words *out,
+                     struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Writes the checkpoint that was agreed; where a stop was, TABFT_STOPPED follows on all ranks. */
+int checkpoint_take(struct trainer *t, struct progress *p, const struct checkpoint_words *words,
+                    struct tabft_failure *f) TABFT_MUST_CHECK;
+void checkpoint_saved(struct progress *p); /* from here the next one is counted */
+
 /* ---- record.c: nothing on other ranks than 0 ---- */
 int record_step(struct trainer *t, const struct step *s, const struct step_outcome *out, double seconds, uint64_t peak,
                 struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -130,6 +156,8 @@ int record_validation(struct trainer *t, const struct progress *p, const struct 
                       double seconds, struct tabft_failure *f) TABFT_MUST_CHECK;
 int record_skip(struct trainer *t, const struct progress *p, const struct chunk *chunk, size_t class,
                 struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Whether a whole run lies in RUN/, which then must have had this run's options (TABFT_USE). */
+int record_complete(struct trainer *t, bool *complete, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* All of RUN/, run.json last. */
 int record_run(struct trainer *t, const struct progress *p, double seconds, struct tabft_failure *f) TABFT_MUST_CHECK;
 
