@@ -1,6 +1,7 @@
-/* The kernels with AVX2 and FMA: 6 rows by 16 columns in 12 of 16 registers. */
+/* The kernels with AVX2 and FMA: 6 rows by 16 columns in 12 of 16 registers. Processors without prfchw
+ * take its instruction for an empty one. */
 #if defined(__x86_64__)
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,prfchw")
 #include <immintrin.h>
 #define SIMD_WIDTH 8
 #define TILE_ROWS 6

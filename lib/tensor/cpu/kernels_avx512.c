@@ -1,6 +1,6 @@
 /* The kernels with AVX-512: 12 rows by 32 columns in 24 of 32 registers. */
 #if defined(__x86_64__)
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prfchw")
 #include <immintrin.h>
 #define SIMD_WIDTH 16
 #define TILE_ROWS 12

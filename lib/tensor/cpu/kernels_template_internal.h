@@ -12,23 +12,48 @@ enum { TILE_VECS = 2, TILE_COLUMNS = TILE_VECS * SIMD_WIDTH };
 
 /* ---- matrix products ---- */
 
+/* What a tile asks for while it computes: a few lines each STEPS steps of k, so that they arrive beside the products
+ * and never in a burst. `ahead`: `count` lines of a for tiles to come, `ahead_step` apart. */
+enum { LINE = 16, STEPS = 8 };
+struct fetch {
+    const float *ahead;
+    size_t ahead_step, count;
+};
+
 /* One tile of up to TILE_ROWS rows and one panel; `rows` and `unit_step` (a_step == 1, else a_row == 1) are constants
  * after inlining. */
 INLINE void tile(const size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b,
-                 float *c, const float *init, size_t columns)
+                 float *c, const float *init, size_t columns, struct fetch fetch)
 {
     vec sum[TILE_ROWS][TILE_VECS] = {0};
     const size_t a_row = p->a_row, a_step = p->a_step, k = p->k;
-    for (size_t s = 0; s < k; s++) {
-        vec b0 = v_load(b), b1 = v_load(b + SIMD_WIDTH);
-        b += TILE_COLUMNS;
+    /* Three places to start from: twelve rows counted from one need more registers than there are. */
+    const float *a4 = a + 4 * a_row, *a8 = a + 8 * a_row;
+    const size_t share = (fetch.count * STEPS + k - 1) / k;
+    const char *out = (const char *)c, *in = init == NULL ? out : (const char *)init;
+    for (size_t s = 0; s < k;) {
+        for (size_t l = 0; l < share; l++, fetch.ahead += fetch.ahead_step) __builtin_prefetch(fetch.ahead);
+        __builtin_prefetch(out, 1);
+        __builtin_prefetch(out + sizeof(float) * LINE, 1);
+        __builtin_prefetch(in);
+        __builtin_prefetch(in + sizeof(float) * LINE);
+        out += sizeof(float) * p->c_row;
+        in += sizeof(float) * (init == NULL ? p->c_row : p->init_row);
+        for (const size_t end = smaller(s + STEPS, k); s < end; s++) {
+            vec b0 = v_load(b), b1 = v_load(b + SIMD_WIDTH);
+            b += TILE_COLUMNS;
 #pragma GCC unroll 12
-        for (size_t i = 0; i < rows; i++) {
-            vec x = v_splat(unit_step ? a[i * a_row] : a[i]);
-            sum[i][0] = v_fma(x, b0, sum[i][0]);
-            sum[i][1] = v_fma(x, b1, sum[i][1]);
+            for (size_t i = 0; i < rows; i++) {
+                vec x = v_splat(!unit_step ? a[i] : (i < 4 ? a : i < 8 ? a4 : a8)[i % 4 * a_row]);
+                sum[i][0] = v_fma(x, b0, sum[i][0]);
+                sum[i][1] = v_fma(x, b1, sum[i][1]);
+            }
+            a += unit_step ? 1 : a_step;
+            if (!unit_step) continue;
+            a4++;
+            a8++;
+            __asm__("" : "+r"(a4), "+r"(a8)); /* the compiler would count from one place again */
         }
-        a += unit_step ? 1 : a_step;
     }
     if (columns == TILE_COLUMNS) {
 #pragma GCC unroll 12
@@ -55,10 +80,10 @@ INLINE void tile(const size_t rows, const bool unit_step, const struct product *
 }
 
 #define TILE_CASE(rows) \
-    case rows: tile(rows, unit_step, p, a, b, c, init, columns); break;
+    case rows: tile(rows, unit_step, p, a, b, c, init, columns, fetch); break;
 
 INLINE void tile_of(size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b,
-                    float *c, const float *init, size_t columns)
+                    float *c, const float *init, size_t columns, struct fetch fetch)
 {
     switch (rows) {
         TILE_CASE(1)
@@ -80,15 +105,17 @@ INLINE void tile_of(size_t rows, const bool unit_step, const struct product *p, 
     }
 }
 
-/* Asks for the next tile's rows of a (contiguous ones: those of a large tensor), a share with each panel. */
-INLINE void fetch_ahead(const struct product *p, size_t i, size_t j)
+/* The lines of a that the tiles below this one need, a share for each panel: the next tile's rows where they follow
+ * each other (those of a large tensor), or the lines behind this tile's where all together are no small matter. */
+INLINE struct fetch fetch_ahead(const bool unit_step, const struct product *p, size_t i, size_t j)
 {
-    enum { LINE = 16 };
-    if (p->a_row != p->k || i + TILE_ROWS >= p->m) return;
-    const size_t rows = smaller(TILE_ROWS, p->m - i - TILE_ROWS),
-                 share = (rows * p->k * TILE_COLUMNS + p->n - 1) / p->n;
-    const float *from = p->a + (i + TILE_ROWS) * p->k + j * rows * p->k / p->n;
-    for (size_t l = 0; l < share; l += LINE) __builtin_prefetch(from + l);
+    const size_t small = 1 << 14;
+    if (i + TILE_ROWS >= p->m || (unit_step ? p->a_row != p->k : p->k * p->a_step <= small))
+        return (struct fetch){p->a, 0, 0};
+    const size_t rows = smaller(TILE_ROWS, p->m - i - TILE_ROWS), lines = unit_step ? rows * p->k / LINE : p->k;
+    const size_t first = lines * j / p->n, end = smaller(lines * (j + TILE_COLUMNS) / p->n, lines);
+    if (unit_step) return (struct fetch){p->a + (i + TILE_ROWS) * p->k + first * LINE, LINE, end - first};
+    return (struct fetch){p->a + i + TILE_ROWS + rows - 1 + first * p->a_step, p->a_step, end - first};
 }
 
 INLINE void product_of(const bool unit_step, const struct product *p)
@@ -98,9 +125,8 @@ INLINE void product_of(const bool unit_step, const struct product *p)
         const float *a = p->a + i * p->a_row;
         for (size_t j = 0; j < p->n; j += TILE_COLUMNS) {
             const float *init = p->init == NULL ? NULL : p->init + i * p->init_row + j;
-            if (unit_step) fetch_ahead(p, i, j);
             tile_of(rows, unit_step, p, a, p->b + j * p->k, p->c + i * p->c_row + j, init,
-                    smaller(TILE_COLUMNS, p->n - j));
+                    smaller(TILE_COLUMNS, p->n - j), fetch_ahead(unit_step, p, i, j));
         }
     }
 }
