@@ -11,6 +11,7 @@
 #include "eval/eval.h"
 #include "eval/json_value.h"
 #include "eval/parity.h"
+#include "eval_verbs.h"
 #include "model/model.h"
 #include "table/table.h"
 #include "tool.h"
@@ -26,7 +27,9 @@ static const char help[] = "Usage: tabft-eval predict --model M --train TRAIN --
                            "      --test TEST.tbf    rows to predict; a target in it is kept as their label\n"
                            "      --estimators E     members of the ensemble (default 8)\n"
                            "      --seed N           of the ensemble (default 0)\n"
-                           "  -o, --output PRED.tbf  predictions: row, label, a probability a class\n"
+                           "      --quantiles LIST   of regression: 0.1,0.5,0.9 adds these to the means\n"
+                           "  -o, --output PRED.tbf  predictions: row, label, a probability a class; or\n"
+                           "                         row, target, mean, quantiles\n"
                            "      --memory SIZE      memory it may take, as 800M or 4G (default: all left)\n"
                            "      --force            replace an existing PRED.tbf\n"
                            "score:\n"
@@ -43,7 +46,7 @@ static const char help[] = "Usage: tabft-eval predict --model M --train TRAIN --
                            "\n"
                            "Exit status: 0 done, 1 parity not held, 2 wrong use, 3 bad input, 4 system.\n";
 
-enum { ESTIMATORS_MAX = 4096, THREADS_MAX = 1024 };
+enum { ESTIMATORS_MAX = 4096, THREADS_MAX = 1024, LEVELS_MAX = 99 };
 
 static int open_pool(uint64_t n_threads, struct threads **pool, struct tabft_failure *f)
 {
@@ -56,7 +59,32 @@ struct predict_options {
     const char *model, *train, *test, *output;
     uint64_t estimators, seed, threads, memory;
     bool force;
+    size_t n_levels;
+    double level[LEVELS_MAX];
 };
+
+/* Numbers between 0 and 1 with commas between, none twice. */
+static int read_levels(const char *list, struct predict_options *o, struct tabft_failure *f)
+{
+    int error = 0;
+    const char *at = list;
+    for (o->n_levels = 0;; at++) {
+        char *end;
+        double level = strtod(at, &end);
+        bool held = end != at && (*end == ',' || *end == '\0') && level > 0 && level < 1 && o->n_levels < LEVELS_MAX;
+        for (size_t i = 0; held && i < o->n_levels; i++) held = level != o->level[i];
+        if (!held)
+            FAIL(f, TABFT_USE,
+                 "--quantiles: \"%.100s\" is no list of up to %d different numbers between 0 and 1, as "
+                 "0.1,0.5,0.9",
+                 list, LEVELS_MAX);
+        o->level[o->n_levels++] = level;
+        at = end;
+        if (*at == '\0') break;
+    }
+fail:
+    return error;
+}
 
 static int predict_options(int argc, char **argv, struct predict_options *o, struct tabft_failure *f)
 {
@@ -68,6 +96,7 @@ static int predict_options(int argc, char **argv, struct predict_options *o, str
                                             {"seed", required_argument, NULL, 's'},
                                             {"threads", required_argument, NULL, 'n'},
                                             {"memory", required_argument, NULL, 'y'},
+                                            {"quantiles", required_argument, NULL, 'u'},
                                             {"force", no_argument, NULL, 'f'},
                                             {0}};
     int error = 0, found;
@@ -81,6 +110,7 @@ static int predict_options(int argc, char **argv, struct predict_options *o, str
         case 's': TRY(tool_integer("--seed", optarg, 0, UINT32_MAX, &o->seed, f)); break;
         case 'n': TRY(tool_integer("--threads", optarg, 0, THREADS_MAX, &o->threads, f)); break;
         case 'y': TRY(tool_bytes("--memory", optarg, &o->memory, f)); break;
+        case 'u': TRY(read_levels(optarg, o, f)); break;
         case 'f': o->force = true; break;
         default: return tool_bad_option(argv, found, f);
         }
@@ -150,8 +180,11 @@ static int run_predict(int argc, char **argv, struct tabft_failure *f)
     TRY(model_open(&model, weights, (enum model_task)train->task, f));
     TRY(table_open(&test, o.test, pool, f));
     TRY(provenance(&o, weights, train, test, &made_by, f));
-    const struct eval_options options = {
-        .n_estimators = (size_t)o.estimators, .seed = (uint32_t)o.seed, .memory = o.memory};
+    const struct eval_options options = {.n_estimators = (size_t)o.estimators,
+                                         .seed = (uint32_t)o.seed,
+                                         .memory = o.memory,
+                                         .n_levels = o.n_levels,
+                                         .level = o.level};
     TRY(eval_predict(model, train, test, &options, pool, &prediction, f));
     TRY(eval_prediction_write(&prediction, o.output, o.force, made_by, pool, f));
     TRY(tell_left_out(train, f));
@@ -163,79 +196,6 @@ fail:
     model_close(model);
     ckpt_close(weights);
     threads_close(pool);
-    return error;
-}
-
-/* ---- score ---- */
-
-static const char unseen_rule[] =
-    "wrong in accuracy, a label of recall 0 in balanced_accuracy, left out of log_loss and roc_auc";
-
-static int put_scores_json(const struct eval_prediction *p, const struct eval_scores *s, struct tabft_failure *f)
-{
-    json_t *classes = json_array(), *unseen = json_array();
-    for (size_t c = 0; c < p->n_labels; c++)
-        (void)json_array_append_new(c < p->n_classes ? classes : unseen, eval_json_text(p->label[c]));
-    json_t *root = json_object();
-    bool whole = root != NULL;
-    eval_json_add(root, "schema", json_integer(1), &whole);
-    eval_json_add(root, "accuracy", eval_json_number(s->accuracy), &whole);
-    eval_json_add(root, "balanced_accuracy", eval_json_number(s->balanced_accuracy), &whole);
-    eval_json_add(root, "log_loss", eval_json_number(s->log_loss), &whole);
-    eval_json_add(root, "roc_auc", eval_json_number(s->roc_auc), &whole);
-    eval_json_add(root, "rows", eval_json_size(s->n_rows), &whole);
-    eval_json_add(root, "rows_with_label", eval_json_size(s->n_labelled), &whole);
-    eval_json_add(root, "rows_with_unseen_label", eval_json_size(s->n_unseen), &whole);
-    eval_json_add(root, "unseen_label_counts_as", json_string(unseen_rule), &whole);
-    eval_json_add(root, "unseen_labels", unseen, &whole);
-    eval_json_add(root, "classes", classes, &whole);
-    return tool_put_json(root, whole, f);
-}
-
-static void put_figure(const char *name, double value, const char *why_not)
-{
-    if (isfinite(value)) printf("%-18s %.6f\n", name, value);
-    else printf("%-18s undefined: %s\n", name, why_not);
-}
-
-static void put_scores_text(const struct eval_prediction *p, const struct eval_scores *s)
-{
-    printf("%-18s %zu, %zu with a label\n", "rows", s->n_rows, s->n_labelled);
-    put_figure("accuracy", s->accuracy, "");
-    put_figure("balanced accuracy", s->balanced_accuracy, "");
-    put_figure("log loss", s->log_loss, "no row's label is a class");
-    put_figure("roc auc", s->roc_auc, "a class has no row, or all of them");
-    if (s->n_unseen == 0) return;
-    printf("%zu row%s with a label that the training table has not (", s->n_unseen, s->n_unseen > 1 ? "s" : "");
-    for (size_t c = p->n_classes; c < p->n_labels; c++) {
-        if (c > p->n_classes) printf(", ");
-        tool_put_text(stdout, p->label[c]);
-    }
-    printf("): %s\n", unseen_rule);
-}
-
-static int run_score(int argc, char **argv, struct tabft_failure *f)
-{
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {0}};
-    int error = 0, found;
-    bool json = false;
-    struct eval_prediction prediction = {0};
-    struct eval_scores scores;
-    while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (found != 'j') return tool_bad_option(argv, found, f);
-        json = true;
-    }
-    if (argc - optind != 1) FAIL(f, TABFT_USE, "score: needs one table of predictions; see --help");
-    TRY(eval_prediction_open(argv[optind], NULL, &prediction, f));
-    error = eval_score(&prediction, &scores, f);
-    if (error < 0) {
-        (void)tabft_fail_prefix(f, "%s", argv[optind]);
-        goto fail;
-    }
-    if (json) TRY(put_scores_json(&prediction, &scores, f));
-    else put_scores_text(&prediction, &scores);
-fail:
-    eval_prediction_clear(&prediction);
     return error;
 }
 
@@ -280,7 +240,7 @@ fail:
 int main(int argc, char **argv)
 {
     static const struct tool_verb verbs[] = {
-        {"predict", run_predict}, {"score", run_score}, {"parity", run_parity}, {0}};
+        {"predict", run_predict}, {"score", eval_score_run}, {"parity", run_parity}, {0}};
     static const struct tool tool = {.name = "tabft-eval", .help = help, .verbs = verbs};
     return tool_main(&tool, argc, argv);
 }

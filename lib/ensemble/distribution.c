@@ -3,6 +3,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
@@ -117,36 +118,66 @@ static void add_translated(const struct translation *t, const double *p, size_t 
     for (size_t i = 0; i < t->n_pieces; i++) sum[t->piece[i].to] += t->piece[i].share * p[t->piece[i].from];
 }
 
+/* What one estimator's logits are read with. */
+struct reading {
+    const struct ensemble *e;
+    size_t estimator, n; /* buckets */
+    double *own, *p;
+    bool *is_masked, moves;
+    struct translation translation;
+};
+
+static void reading_close(struct reading *r)
+{
+    translation_close(&r->translation);
+    free(r->is_masked);
+    free(r->p);
+    free(r->own);
+}
+
+static int reading_open(struct reading *r, const struct ensemble *e, size_t estimator, const double *borders,
+                        size_t n_borders, struct tabft_failure *f)
+{
+    int error;
+    *r = (struct reading){.e = e, .estimator = estimator, .n = n_borders - 1};
+    if (n_borders < 4) FAIL(f, TABFT_INPUT, "the network has %zu target buckets; at least 3 are needed", r->n);
+    TRY(memory_new(&r->own, n_borders, sizeof *r->own, "borders of buckets", f));
+    TRY(memory_new(&r->p, r->n, sizeof *r->p, "probabilities", f));
+    TRY(memory_new(&r->is_masked, r->n, sizeof *r->is_masked, "borders of buckets", f));
+    r->moves = ensemble_borders(e, estimator, borders, n_borders, r->own, r->is_masked);
+    if (r->moves) TRY(translation_open(&r->translation, r->own, borders, n_borders, f));
+    return 0;
+fail:
+    reading_close(r);
+    *r = (struct reading){0};
+    return error;
+}
+
+/* Adds the distribution of query row q to probability[n]. */
+static int reading_add(const struct reading *r, const float *logits, size_t q, double *probability,
+                       struct tabft_failure *f)
+{
+    if (!soften(logits + q * r->n, r->is_masked, r->n, ensemble_temperature(r->e), r->p))
+        return tabft_fail(f, TABFT_INPUT,
+                          "query row %zu: estimator %zu gives a logit that is not a number; the checkpoint or the row "
+                          "is not sound",
+                          q + 1, r->estimator + 1);
+    if (r->moves) add_translated(&r->translation, r->p, r->n, probability);
+    else
+        for (size_t k = 0; k < r->n; k++) probability[k] += r->p[k];
+    return 0;
+}
+
 int ensemble_add_distribution(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
                               const double *borders, size_t n_borders, double *probability, struct tabft_failure *f)
 {
-    size_t n = n_borders - 1;
-    double *own = NULL, *p = NULL;
-    bool *is_masked = NULL;
-    struct translation t = {0};
+    struct reading r;
     int error;
-    if (n_borders < 4) FAIL(f, TABFT_INPUT, "the network has %zu target buckets; at least 3 are needed", n);
-    TRY(memory_new(&own, n_borders, sizeof *own, "borders of buckets", f));
-    TRY(memory_new(&p, n, sizeof *p, "probabilities", f));
-    TRY(memory_new(&is_masked, n, sizeof *is_masked, "borders of buckets", f));
-    bool moves = ensemble_borders(e, estimator, borders, n_borders, own, is_masked);
-    if (moves) TRY(translation_open(&t, own, borders, n_borders, f));
-    for (size_t q = 0; q < n_query; q++) {
-        if (!soften(logits + q * n, is_masked, n, ensemble_temperature(e), p))
-            FAIL(f, TABFT_INPUT,
-                 "query row %zu: estimator %zu gives a logit that is not a number; the checkpoint or the row is not "
-                 "sound",
-                 q + 1, estimator + 1);
-        if (moves)
-            add_translated(&t, p, n, probability + q * n);
-        else
-            for (size_t k = 0; k < n; k++) probability[q * n + k] += p[k];
-    }
+    TRY(reading_open(&r, e, estimator, borders, n_borders, f));
+    for (size_t q = 0; error == 0 && q < n_query; q++)
+        error = reading_add(&r, logits, q, probability + q * (n_borders - 1), f);
+    reading_close(&r);
 fail:
-    translation_close(&t);
-    free(is_masked);
-    free(p);
-    free(own);
     return error;
 }
 
@@ -160,6 +191,26 @@ int ensemble_distribution(const struct ensemble *e, const float *logits, size_t 
         TRY(ensemble_add_distribution(e, i, logits + i * n, n_query, borders, n_borders, probability, f));
     for (size_t i = 0; i < n; i++) probability[i] /= (double)n_estimators;
 fail:
+    return error;
+}
+
+int ensemble_add_means(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
+                       const double *borders, size_t n_borders, double *mean, struct tabft_failure *f)
+{
+    const struct ensemble_targets scale = ensemble_targets(e);
+    struct reading r = {0};
+    double *row = NULL;
+    int error;
+    TRY(reading_open(&r, e, estimator, borders, n_borders, f));
+    TRY(memory_new(&row, r.n, sizeof *row, "probabilities", f));
+    for (size_t q = 0; q < n_query; q++) {
+        memset(row, 0, r.n * sizeof *row);
+        TRY(reading_add(&r, logits, q, row, f));
+        mean[q] += ensemble_mean(scale, borders, n_borders, row);
+    }
+fail:
+    free(row);
+    reading_close(&r);
     return error;
 }
 

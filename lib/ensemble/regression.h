@@ -40,6 +40,11 @@ int ensemble_add_distribution(const struct ensemble *e, size_t estimator, const 
                               const double *borders, size_t n_borders, double *probability,
                               struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* Adds the means of that estimator's distributions to mean [n_query], in the units of the targets. The mean of all
+ * estimators' distribution is the mean of their means, so this is all that predictions without quantiles need. */
+int ensemble_add_means(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
+                       const double *borders, size_t n_borders, double *mean, struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* Mean, and the quantile q in [0, 1] (0 and 1 are infinite), of one such distribution, in the units of the targets. The
  * outer buckets are halves of normal distributions with half their mass within the bucket. */
 double ensemble_mean(struct ensemble_targets t, const double *borders, size_t n_borders, const double *probability);

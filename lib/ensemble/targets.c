@@ -12,7 +12,7 @@
 struct targets {
     struct ensemble_targets scale;
     double first, shift; /* their sum is the mean */
-    double *z; /* [n_context] */
+    double *z;           /* [n_context] */
     size_t n_estimators;
     struct power *power; /* [n_estimators], of those with a transform */
 };

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/failure.h"
+#include "ensemble/score.h"
 
 struct model;
 struct table;
@@ -14,13 +15,23 @@ struct threads;
 
 enum { EVAL_NO_LABEL = -1 };
 
-/* Class probabilities of a table's rows, and the labels the rows have. */
+/* What is predicted of a table's rows, and what the rows have: of classification probabilities and labels, of
+ * regression numbers. Only one of the two is there. */
 struct eval_prediction {
-    size_t n_rows, n_classes;
+    bool is_regression;
+    size_t n_rows;
+    /* classification */
+    size_t n_classes;
     size_t n_labels;     /* n_classes and behind them the labels of rows that are no class: the model never saw them */
     char **label;        /* [n_labels] texts, all different; class c is label[c] */
     double *probability; /* [n_rows][n_classes] */
     int32_t *truth;      /* [n_rows] index into label, or EVAL_NO_LABEL where the row has none */
+    /* regression */
+    double *target; /* [n_rows] NaN where the row has none */
+    double *mean;   /* [n_rows] of the predicted distribution */
+    size_t n_levels;
+    double *level;    /* [n_levels] in (0, 1), all different */
+    double *quantile; /* [n_rows][n_levels] */
 };
 void eval_prediction_clear(struct eval_prediction *p);
 
@@ -32,6 +43,8 @@ struct eval_options {
     size_t first_row, n_rows; /* which rows of the test table; n_rows 0: all from first_row on */
     const char *output;       /* the file to be made: what must wait for the other estimators lies beside it while the
                                  prediction runs, without a name; NULL: in $TMPDIR or /tmp */
+    size_t n_levels;          /* of regression: quantiles to predict beside the mean */
+    const double *level;      /* [n_levels] in (0, 1), all different; outlives the predictor */
 };
 
 /* How a prediction will run. Sizes in bytes. A row's prediction has the same bits whatever stands here. */
@@ -48,7 +61,8 @@ struct eval_plan {
 size_t eval_plan_encodings(const struct eval_plan *plan);
 
 /* Predictions in blocks of rows. Fitted on all rows of `train`, which has its values; one estimator's memory at a time.
- * Classes are those labels of `train` that a row has, in its order. Columns are matched by name; those that tell
+ * The target of `train` says what; classes are those of its labels that a row has, in its order. Columns are matched by
+ * name; those that tell
  * nothing in `train` (constant, all missing) are left out. `test` needs no target, and its rows are read from its file
  * in blocks: it may come from table_open_parts, opened for as many threads as `pool` has. Rows of it never influence
  * each other. All arguments outlive the predictor. pool NULL: one thread; the result does not depend on it. Errors:
@@ -59,7 +73,7 @@ int eval_predictor_open(struct eval_predictor **out, const struct model *model, 
                         struct tabft_failure *f) TABFT_MUST_CHECK;
 void eval_predictor_close(struct eval_predictor *p); /* NULL is fine */
 const struct eval_plan *eval_predictor_plan(const struct eval_predictor *p);
-/* What all rows share: n_rows is of those to be predicted, probability and truth are NULL. */
+/* What all rows share: n_rows is of those to be predicted, what is [n_rows] is NULL. */
 const struct eval_prediction *eval_predictor_head(const struct eval_predictor *p);
 
 /* TABFT_SYSTEM where the plan's total is more than is available, with the bytes and the ways out. */
@@ -76,8 +90,9 @@ int eval_predict(const struct model *model, const struct table *train, const str
                  const struct eval_options *options, struct threads *pool, struct eval_prediction *out,
                  struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* A prediction as a packed table: `row` (from 0), `label` (missing where the row has none) and one column of
- * probabilities a class, named by its label. provenance: JSON text. An existing file is replaced only under `force`. */
+/* A prediction as a packed table: `row` (from 0), then `label` (missing where the row has none) and one column of
+ * probabilities a class, named by its label; or `target`, `mean` and `quantile_LEVEL` for each level. provenance: JSON
+ * text. An existing file is replaced only under `force`. */
 int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
                           struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Reads one back. Errors: TABFT_INPUT for any other table, missing or doubled rows, and numbers that are no
@@ -85,17 +100,20 @@ int eval_prediction_write(const struct eval_prediction *p, const char *path, boo
 int eval_prediction_open(const char *path, struct threads *pool, struct eval_prediction *out,
                          struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* How good a prediction is. Rows without a label count nowhere. A row whose label is no class counts as wrong in
- * accuracy; its label counts as one with recall 0 in balanced_accuracy; log_loss and roc_auc are over the other rows
+/* How good a prediction is. Rows without a label or target count nowhere. A row whose label is no class counts as wrong
+ * in accuracy; its label counts as one with recall 0 in balanced_accuracy; log_loss and roc_auc are over the other rows
  * alone. */
 struct eval_scores {
     size_t n_rows, n_labelled, n_unseen; /* n_unseen: labelled rows whose label is no class */
-    double accuracy;                     /* of n_labelled */
-    double balanced_accuracy;            /* mean over the labels that occur of the share of their rows that are right */
-    double log_loss;                     /* of n_labelled - n_unseen; NaN where there is none */
+    /* classification */
+    double accuracy;          /* of n_labelled */
+    double balanced_accuracy; /* mean over the labels that occur of the share of their rows that are right */
+    double log_loss;          /* of n_labelled - n_unseen; NaN where there is none */
     double roc_auc; /* two classes: of the second; more: mean of each against the rest; NaN where a class has no row */
+    /* regression */
+    struct score_errors errors; /* of the means */
 };
-/* Errors: TABFT_INPUT when no row has a label, TABFT_SYSTEM. */
+/* Errors: TABFT_INPUT when no row has a label or target, TABFT_SYSTEM. */
 int eval_score(const struct eval_prediction *p, struct eval_scores *out, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

@@ -1,4 +1,4 @@
-/* From two tables and a model to class probabilities: rows in blocks, one estimator at a time, whose logits wait in a
+/* From two tables and a model to predictions: rows in blocks, one estimator at a time, whose logits wait in a
  * scratch file for those of the others. */
 #define TABFT_IN_PREDICT
 #include <math.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "ensemble/regression.h"
 #include "eval/predict_internal.h"
 #include "file/file.h"
 #include "table/table.h"
@@ -24,6 +25,18 @@ static int choose_rows(struct eval_predictor *p, struct tabft_failure *f)
     return 0;
 }
 
+static int find_answers(struct eval_predictor *p, struct tabft_failure *f)
+{
+    int error = 0;
+    if (!p->train->has_target)
+        FAIL(f, TABFT_INPUT, "%s: has no target to learn from; pack it with --target COLUMN", p->train->path);
+    if (p->train->task == TABLE_REGRESSION) return predict_numbers(p, f);
+    TRY(predict_classes(p, f));
+    TRY(predict_truths(p, f));
+fail:
+    return error;
+}
+
 int eval_predictor_open(struct eval_predictor **out, const struct model *model, const struct table *train,
                         const struct table *test, const struct eval_options *options, struct threads *pool,
                         struct tabft_failure *f)
@@ -37,19 +50,21 @@ int eval_predictor_open(struct eval_predictor **out, const struct model *model, 
     p->options = *options;
     p->pool = pool;
     TRY(choose_rows(p, f));
-    TRY(predict_classes(p, f));
-    TRY(predict_truths(p, f));
+    TRY(find_answers(p, f));
     TRY(eval_columns_open(&p->columns, train, test, f));
     TRY(memory_new(&p->x_context, train->n_rows, p->columns.n * sizeof *p->x_context, "a table's rows", f));
     eval_columns_context(&p->columns, p->x_context);
-    const struct ensemble_options eo = {.n_estimators = options->n_estimators,
+    const bool is_regression = p->head.is_regression;
+    const struct ensemble_options eo = {.task = is_regression ? ENSEMBLE_REGRESSION : ENSEMBLE_CLASSIFICATION,
+                                        .n_estimators = options->n_estimators,
                                         .seed = options->seed,
                                         .phase = ENSEMBLE_PREDICTION,
                                         .n_classes = p->head.n_classes,
                                         .architecture = model_architecture(model),
                                         .inference_config = model_inference_config(model)};
     const struct ensemble_columns context = eval_columns_matrix(&p->columns, p->x_context, train->n_rows);
-    error = ensemble_open(&p->ensemble, &eo, &context, p->y_context, NULL, f);
+    error = is_regression ? ensemble_open_regression(&p->ensemble, &eo, &context, train->target.value, NULL, f)
+                          : ensemble_open(&p->ensemble, &eo, &context, p->y_context, NULL, f);
     if (error < 0) {
         (void)tabft_fail_prefix(f, "%s", train->path);
         goto fail;
@@ -70,6 +85,7 @@ void eval_predictor_close(struct eval_predictor *p)
     eval_prediction_clear(&p->head);
     free(p->x_context);
     free(p->y_context);
+    free(p->borders);
     free(p->truth_of);
     free(p);
 }
@@ -87,9 +103,37 @@ struct work {
     double *x;                     /* [block_rows][columns] */
     float *logits;                 /* [block_rows][outputs] */
     float *gathered;               /* [n_estimators][result_rows][outputs] */
-    struct eval_prediction result; /* of result_rows; labels are the head's */
+    double *distribution;          /* of regression: [result_rows][outputs] */
+    struct eval_prediction result; /* of result_rows; labels and levels are the head's */
     struct file_scratch *scratch;  /* [n_estimators][rows of the group][outputs] */
 };
+
+/* Room for the results of n rows; what all rows share is the head's. */
+static int rows_new(struct eval_prediction *out, const struct eval_prediction *head, size_t n, struct tabft_failure *f)
+{
+    int error = 0;
+    *out = *head;
+    out->n_rows = n;
+    if (head->is_regression) {
+        TRY(memory_new(&out->target, n, sizeof *out->target, "targets", f));
+        TRY(memory_new(&out->mean, n, sizeof *out->mean, "predictions", f));
+        TRY(memory_new(&out->quantile, n, head->n_levels * sizeof *out->quantile, "quantiles", f));
+    } else {
+        TRY(memory_new(&out->probability, n, head->n_classes * sizeof *out->probability, "probabilities", f));
+        TRY(memory_new(&out->truth, n, sizeof *out->truth, "labels", f));
+    }
+fail:
+    return error;
+}
+
+static void rows_free(struct eval_prediction *p)
+{
+    free(p->probability);
+    free(p->truth);
+    free(p->target);
+    free(p->mean);
+    free(p->quantile);
+}
 
 static int work_open(struct work *w, struct tabft_failure *f)
 {
@@ -102,11 +146,9 @@ static int work_open(struct work *w, struct tabft_failure *f)
     TRY(memory_new(&w->x, plan->block_rows, p->columns.n * sizeof *w->x, "a block of rows", f));
     TRY(memory_new(&w->logits, plan->block_rows, outputs * sizeof *w->logits, "logits", f));
     TRY(memory_new(&w->gathered, n, p->options.n_estimators * outputs * sizeof *w->gathered, "logits", f));
-    w->result = p->head;
-    w->result.probability = NULL;
-    w->result.truth = NULL;
-    TRY(memory_new(&w->result.probability, n, p->head.n_classes * sizeof *w->result.probability, "probabilities", f));
-    TRY(memory_new(&w->result.truth, n, sizeof *w->result.truth, "labels", f));
+    TRY(rows_new(&w->result, &p->head, n, f));
+    if (p->head.is_regression)
+        TRY(memory_new(&w->distribution, n, outputs * sizeof *w->distribution, "distributions", f));
     if (plan->kept) TRY(model_run_open_kept(&w->run, p->model, largest, p->pool, f));
     else TRY(model_run_open(&w->run, p->model, largest, MODEL_RECOMPUTE_NONE, false, p->pool, f));
 fail:
@@ -121,8 +163,8 @@ static void work_close(struct work *w)
     free(w->x);
     free(w->logits);
     free(w->gathered);
-    free(w->result.probability);
-    free(w->result.truth);
+    free(w->distribution);
+    rows_free(&w->result);
 }
 
 /* One block of rows through one estimator. */
@@ -155,6 +197,38 @@ fail:
     return error;
 }
 
+static int finish_labels(struct work *w, size_t first, size_t n, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct eval_predictor *p = w->p;
+    TRY(ensemble_probabilities(p->ensemble, w->gathered, n, model_outputs(p->model), w->result.probability, f));
+    for (size_t i = 0; i < n; i++) {
+        const double label = p->truth_of != NULL ? p->test->target.value[first + i] : (double)NAN;
+        w->result.truth[i] = isnan(label) ? EVAL_NO_LABEL : p->truth_of[(size_t)label];
+    }
+fail:
+    return error;
+}
+
+static int finish_numbers(struct work *w, size_t first, size_t n, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct eval_predictor *p = w->p;
+    const struct ensemble_targets scale = ensemble_targets(p->ensemble);
+    const size_t outputs = model_outputs(p->model), n_levels = p->head.n_levels;
+    TRY(ensemble_distribution(p->ensemble, w->gathered, n, p->borders, outputs + 1, w->distribution, f));
+    for (size_t i = 0; i < n; i++) {
+        const double *row = w->distribution + i * outputs;
+        w->result.target[i] = p->test->has_target ? p->test->target.value[first + i] : (double)NAN;
+        w->result.mean[i] = ensemble_mean(scale, p->borders, outputs + 1, row);
+        for (size_t k = 0; k < n_levels; k++)
+            w->result.quantile[i * n_levels + k] = ensemble_quantile(scale, p->borders, outputs + 1, row,
+                                                                     p->head.level[k]);
+    }
+fail:
+    return error;
+}
+
 /* Results of rows [first, first + n), which lie `at` rows behind the group's begin. */
 static int finish_rows(struct work *w, size_t first, size_t at, size_t n, size_t group, struct tabft_failure *f)
 {
@@ -163,12 +237,8 @@ static int finish_rows(struct work *w, size_t first, size_t at, size_t n, size_t
     const size_t outputs = model_outputs(p->model), row = outputs * sizeof *w->gathered;
     for (size_t e = 0; e < p->options.n_estimators; e++)
         TRY(file_scratch_get(w->scratch, (uint64_t)(e * group + at) * row, w->gathered + e * n * outputs, n * row, f));
-    TRY(ensemble_probabilities(p->ensemble, w->gathered, n, outputs, w->result.probability, f));
-    for (size_t i = 0; i < n; i++) {
-        const double label = p->truth_of != NULL ? p->test->target.value[first + i] : (double)NAN;
-        w->result.truth[i] = isnan(label) ? EVAL_NO_LABEL : p->truth_of[(size_t)label];
-    }
     w->result.n_rows = n;
+    TRY(p->head.is_regression ? finish_numbers(w, first, n, f) : finish_labels(w, first, n, f));
 fail:
     return error;
 }
@@ -219,10 +289,17 @@ struct collector {
 static int collect(void *context, size_t first, const struct eval_prediction *rows, struct tabft_failure *f)
 {
     const struct collector *c = context;
-    const size_t at = first - c->first_row, k = rows->n_classes;
+    struct eval_prediction *all = c->p;
+    const size_t at = first - c->first_row, n = rows->n_rows, k = rows->n_classes, n_levels = rows->n_levels;
     (void)f;
-    memcpy(c->p->probability + at * k, rows->probability, rows->n_rows * k * sizeof *rows->probability);
-    memcpy(c->p->truth + at, rows->truth, rows->n_rows * sizeof *rows->truth);
+    if (rows->is_regression) {
+        memcpy(all->target + at, rows->target, n * sizeof *rows->target);
+        memcpy(all->mean + at, rows->mean, n * sizeof *rows->mean);
+        memcpy(all->quantile + at * n_levels, rows->quantile, n * n_levels * sizeof *rows->quantile);
+    } else {
+        memcpy(all->probability + at * k, rows->probability, n * k * sizeof *rows->probability);
+        memcpy(all->truth + at, rows->truth, n * sizeof *rows->truth);
+    }
     return 0;
 }
 
@@ -234,18 +311,13 @@ int eval_predict(const struct model *model, const struct table *train, const str
     struct eval_predictor *p = NULL;
     struct eval_prediction all = {0};
     TRY(eval_predictor_open(&p, model, train, test, options, pool, f));
-    all.n_rows = p->head.n_rows;
-    all.n_classes = p->head.n_classes;
-    TRY(memory_new(&all.probability, all.n_rows, all.n_classes * sizeof *all.probability, "probabilities", f));
-    TRY(memory_new(&all.truth, all.n_rows, sizeof *all.truth, "labels", f));
+    TRY(rows_new(&all, &p->head, p->head.n_rows, f));
     TRY(eval_predictor_run(p, collect, &(struct collector){options->first_row, &all}, f));
-    all.label = p->head.label; /* taken over */
-    all.n_labels = p->head.n_labels;
-    p->head.label = NULL;
     *out = all;
     all = (struct eval_prediction){0};
+    p->head = (struct eval_prediction){0}; /* its labels and levels are taken over */
 fail:
-    eval_prediction_clear(&all);
+    rows_free(&all);
     eval_predictor_close(p);
     return error;
 }

@@ -18,9 +18,10 @@ struct eval_predictor {
     struct threads *pool;
     struct eval_columns columns;
     double *x_context;  /* [train->n_rows][columns.n] */
-    int32_t *y_context; /* [train->n_rows] classes */
+    int32_t *y_context; /* [train->n_rows] classes; NULL for regression */
+    double *borders;    /* of regression: [model_outputs + 1] */
     struct ensemble *ensemble;
-    struct eval_prediction head; /* labels and n_rows */
+    struct eval_prediction head; /* labels or levels, and n_rows */
     int32_t *truth_of;           /* [test->n_labels] index into head.label; NULL: no target */
     struct eval_plan plan;
     size_t result_rows; /* that get their result at a time */
@@ -29,6 +30,9 @@ struct eval_predictor {
 /* predict_labels.c */
 int predict_classes(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 int predict_truths(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* predict_numbers.c: the same for regression. */
+int predict_numbers(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* predict_plan.c: fills p->plan for p->head.n_rows rows. */
 int predict_plan(struct eval_predictor *p, const struct ensemble_options *eo, struct tabft_failure *f) TABFT_MUST_CHECK;

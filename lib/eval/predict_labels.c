@@ -16,9 +16,8 @@ int predict_classes(struct eval_predictor *w, struct tabft_failure *f)
     struct eval_prediction *p = &w->head;
     const struct table *train = w->train;
     int32_t *class_of = NULL; /* [n_labels] */
-    if (!train->has_target || train->task != TABLE_CLASSIFICATION)
-        FAIL(f, TABFT_INPUT, "%s: has no classification target; pack it with --target COLUMN --task classification",
-             train->path);
+    if (w->options.n_levels > 0)
+        FAIL(f, TABFT_USE, "quantiles: %s has a target of classes; they are for regression", train->path);
     TRY(memory_new(&class_of, train->n_labels, sizeof *class_of, "labels", f));
     TRY(memory_new(&w->y_context, train->n_rows, sizeof *w->y_context, "labels", f));
     TRY(memory_new(&p->label, train->n_labels, sizeof *p->label, "labels", f));

@@ -44,8 +44,9 @@ static size_t price_rows(const struct eval_predictor *p, size_t block, size_t re
     const size_t outputs = model_outputs(p->model);
     const size_t read = sum(product(block, p->columns.n * sizeof(double) + sizeof(size_t)),
                             table_pick_bytes(block, threads_count(p->pool)));
-    const size_t results = product(result_rows, p->options.n_estimators * outputs * sizeof(float) +
-                                                    p->head.n_classes * sizeof(double) + sizeof(int32_t));
+    const size_t result = p->head.is_regression ? (outputs + 2 + p->head.n_levels) * sizeof(double)
+                                                : p->head.n_classes * sizeof(double) + sizeof(int32_t);
+    const size_t results = product(result_rows, p->options.n_estimators * outputs * sizeof(float) + result);
     return sum(sum(read, product(block, outputs * sizeof(float))), results);
 }
 

@@ -1,5 +1,6 @@
-/* Predictions as packed tables: row, label, a column of probabilities a class. */
+/* Predictions as packed tables: row, label, a column of probabilities a class; or row, target, mean, quantiles. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,10 @@
 #include "eval/eval.h"
 #include "table/table.h"
 
-enum { ROW, LABEL, FIRST_CLASS };
+enum { ROW, LABEL, FIRST_CLASS };          /* columns of classification */
+enum { TARGET = 1, MEAN, FIRST_QUANTILE }; /* of regression, behind ROW */
+enum { LEVEL_NAME = 48 };
+static const char quantile_prefix[] = "quantile_";
 
 void eval_prediction_clear(struct eval_prediction *p)
 {
@@ -15,11 +19,27 @@ void eval_prediction_clear(struct eval_prediction *p)
     free(p->label);
     free(p->probability);
     free(p->truth);
+    free(p->target);
+    free(p->mean);
+    free(p->level);
+    free(p->quantile);
     *p = (struct eval_prediction){0};
 }
 
-int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
-                          struct threads *pool, struct tabft_failure *f)
+static int write_columns(const struct table_column *column, size_t n_columns, size_t n_rows, const char *path,
+                         bool force, const char *provenance, struct threads *pool, struct tabft_failure *f)
+{
+    const struct table_output output = {.n_rows = n_rows,
+                                        .n_columns = n_columns,
+                                        .column = column,
+                                        .target = SIZE_MAX,
+                                        .task = TABLE_NO_TASK,
+                                        .provenance = provenance};
+    return table_write(path, force, &output, pool, f);
+}
+
+static int write_classes(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
+                         struct threads *pool, struct tabft_failure *f)
 {
     int error = 0;
     const size_t n = p->n_rows, n_columns = FIRST_CLASS + p->n_classes;
@@ -42,17 +62,51 @@ int eval_prediction_write(const struct eval_prediction *p, const char *path, boo
     for (size_t c = 0; c < p->n_classes; c++)
         column[FIRST_CLASS + c] = (struct table_column){
             .name = p->label[c], .kind = TABLE_FLOAT, .value = values + (FIRST_CLASS + c) * n};
-    const struct table_output output = {.n_rows = n,
-                                        .n_columns = n_columns,
-                                        .column = column,
-                                        .target = SIZE_MAX,
-                                        .task = TABLE_NO_TASK,
-                                        .provenance = provenance};
-    TRY(table_write(path, force, &output, pool, f));
+    TRY(write_columns(column, n_columns, n, path, force, provenance, pool, f));
 fail:
     free(values);
     free(column);
     return error;
+}
+
+static int write_numbers(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
+                         struct threads *pool, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t n = p->n_rows, n_columns = FIRST_QUANTILE + p->n_levels;
+    struct table_column *column = NULL;
+    double *values = NULL; /* row, then quantile after quantile */
+    char(*name)[LEVEL_NAME] = NULL;
+    TRY(memory_new(&column, n_columns, sizeof *column, "predictions", f));
+    TRY(memory_new(&values, n, (1 + p->n_levels) * sizeof *values, "predictions", f));
+    TRY(memory_new(&name, p->n_levels, sizeof *name, "predictions", f));
+    for (size_t i = 0; i < n; i++) values[i] = (double)i;
+    column[ROW] = (struct table_column){.name = "row", .kind = TABLE_INTEGER, .value = values};
+    column[TARGET] = (struct table_column){.name = "target", .kind = TABLE_FLOAT, .value = p->target};
+    column[MEAN] = (struct table_column){.name = "mean", .kind = TABLE_FLOAT, .value = p->mean};
+    for (size_t k = 0; k < p->n_levels; k++) {
+        double *value = values + (1 + k) * n;
+        for (size_t i = 0; i < n; i++) value[i] = p->quantile[i * p->n_levels + k];
+        (void)snprintf(name[k], sizeof name[k], "%s%.17g", quantile_prefix, p->level[k]);
+        for (int digits = 1; digits < 17; digits++) { /* the shortest that reads back as the same */
+            (void)snprintf(name[k], sizeof name[k], "%s%.*g", quantile_prefix, digits, p->level[k]);
+            if (strtod(name[k] + strlen(quantile_prefix), NULL) == p->level[k]) break;
+        }
+        column[FIRST_QUANTILE + k] = (struct table_column){.name = name[k], .kind = TABLE_FLOAT, .value = value};
+    }
+    TRY(write_columns(column, n_columns, n, path, force, provenance, pool, f));
+fail:
+    free(name);
+    free(values);
+    free(column);
+    return error;
+}
+
+int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
+                          struct threads *pool, struct tabft_failure *f)
+{
+    if (p->is_regression) return write_numbers(p, path, force, provenance, pool, f);
+    return write_classes(p, path, force, provenance, pool, f);
 }
 
 /* The labels: names of the class columns, behind them texts of the label column that are none of these. */
@@ -90,8 +144,6 @@ static int read_probabilities(const struct table *t, struct eval_prediction *p, 
     TRY(memory_new(&p->probability, t->n_rows, p->n_classes * sizeof *p->probability, "probabilities", f));
     for (size_t i = 0; i < t->n_rows; i++) {
         double sum = 0;
-        if (t->column[ROW].value[i] != (double)i)
-            FAIL(f, TABFT_INPUT, "%s: row %zu (from 0) is missing or out of order; predict again", t->path, i);
         for (size_t c = 0; c < p->n_classes; c++) {
             double value = t->column[FIRST_CLASS + c].value[i];
             if (!(value >= 0 && value <= 1))
@@ -106,22 +158,81 @@ fail:
     return error;
 }
 
+static int check_rows(const struct table *t, struct tabft_failure *f)
+{
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (t->column[ROW].value[i] != (double)i)
+            return tabft_fail(f, TABFT_INPUT, "%s: row %zu (from 0) is missing or out of order; predict again", t->path,
+                              i);
+    return 0;
+}
+
+static bool has_numbers(const struct table *t)
+{
+    bool fits = t->n_columns >= FIRST_QUANTILE && strcmp(t->column[TARGET].name, "target") == 0 &&
+                strcmp(t->column[MEAN].name, "mean") == 0;
+    for (size_t c = TARGET; fits && c < t->n_columns; c++) fits = t->column[c].kind == TABLE_FLOAT;
+    for (size_t c = FIRST_QUANTILE; fits && c < t->n_columns; c++) {
+        char *end;
+        const char *name = t->column[c].name;
+        fits = strncmp(name, quantile_prefix, strlen(quantile_prefix)) == 0;
+        double level = fits ? strtod(name + strlen(quantile_prefix), &end) : 0;
+        fits = fits && *end == '\0' && level > 0 && level < 1;
+    }
+    return fits;
+}
+
+static int read_numbers(const struct table *t, struct eval_prediction *p, struct tabft_failure *f)
+{
+    int error = 0;
+    p->n_levels = t->n_columns - FIRST_QUANTILE;
+    TRY(memory_new(&p->target, t->n_rows, sizeof *p->target, "targets", f));
+    TRY(memory_new(&p->mean, t->n_rows, sizeof *p->mean, "predictions", f));
+    TRY(memory_new(&p->level, p->n_levels, sizeof *p->level, "quantiles", f));
+    TRY(memory_new(&p->quantile, t->n_rows, p->n_levels * sizeof *p->quantile, "quantiles", f));
+    for (size_t k = 0; k < p->n_levels; k++)
+        p->level[k] = strtod(t->column[FIRST_QUANTILE + k].name + strlen(quantile_prefix), NULL);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        p->target[i] = t->column[TARGET].value[i];
+        p->mean[i] = t->column[MEAN].value[i];
+        bool finite = isfinite(p->mean[i]) && !isinf(p->target[i]);
+        for (size_t k = 0; k < p->n_levels; k++) {
+            p->quantile[i * p->n_levels + k] = t->column[FIRST_QUANTILE + k].value[i];
+            finite = finite && isfinite(p->quantile[i * p->n_levels + k]);
+        }
+        if (!finite) FAIL(f, TABFT_INPUT, "%s: row %zu (from 0) is not finite; predict again", t->path, i);
+    }
+fail:
+    return error;
+}
+
+static bool has_classes(const struct table *t)
+{
+    bool fits = t->n_columns >= FIRST_CLASS + 2 && strcmp(t->column[LABEL].name, "label") == 0 &&
+                t->column[LABEL].kind == TABLE_TEXT;
+    for (size_t c = FIRST_CLASS; fits && c < t->n_columns; c++) fits = t->column[c].kind == TABLE_FLOAT;
+    return fits;
+}
+
 int eval_prediction_open(const char *path, struct threads *pool, struct eval_prediction *out, struct tabft_failure *f)
 {
     int error = 0;
     struct table *t = NULL;
     struct eval_prediction p = {0};
     TRY(table_open(&t, path, pool, f));
-    bool fits = !t->has_target && t->n_columns >= FIRST_CLASS + 2 && strcmp(t->column[ROW].name, "row") == 0 &&
-                strcmp(t->column[LABEL].name, "label") == 0 && t->column[ROW].kind == TABLE_INTEGER &&
-                t->column[LABEL].kind == TABLE_TEXT;
-    for (size_t c = FIRST_CLASS; fits && c < t->n_columns; c++) fits = t->column[c].kind == TABLE_FLOAT;
-    if (!fits || t->n_rows == 0)
+    bool fits = !t->has_target && t->n_rows > 0 && t->n_columns > 0 && strcmp(t->column[ROW].name, "row") == 0 &&
+                t->column[ROW].kind == TABLE_INTEGER;
+    p.is_regression = fits && has_numbers(t);
+    if (!fits || !(p.is_regression || has_classes(t)))
         FAIL(f, TABFT_INPUT, "%s: not a table of predictions; make one with tabft-eval predict", path);
+    TRY(check_rows(t, f));
     p.n_rows = t->n_rows;
-    p.n_classes = t->n_columns - FIRST_CLASS;
-    TRY(read_labels(t, &p, f));
-    TRY(read_probabilities(t, &p, f));
+    if (p.is_regression) TRY(read_numbers(t, &p, f));
+    else {
+        p.n_classes = t->n_columns - FIRST_CLASS;
+        TRY(read_labels(t, &p, f));
+        TRY(read_probabilities(t, &p, f));
+    }
     *out = p;
     p = (struct eval_prediction){0};
 fail:

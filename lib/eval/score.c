@@ -41,7 +41,27 @@ fail:
     return error;
 }
 
-int eval_score(const struct eval_prediction *p, struct eval_scores *out, struct tabft_failure *f)
+static int score_numbers(const struct eval_prediction *p, struct eval_scores *out, struct tabft_failure *f)
+{
+    int error = 0;
+    double *predicted = NULL, *truth = NULL;
+    size_t n = 0;
+    TRY(memory_new(&predicted, p->n_rows, sizeof *predicted, "predictions", f));
+    TRY(memory_new(&truth, p->n_rows, sizeof *truth, "targets", f));
+    for (size_t i = 0; i < p->n_rows; i++) {
+        if (isnan(p->target[i])) continue;
+        predicted[n] = p->mean[i];
+        truth[n++] = p->target[i];
+    }
+    if (n == 0) FAIL(f, TABFT_INPUT, "no row has a target to score against; pack the test table with its target");
+    *out = (struct eval_scores){.n_rows = p->n_rows, .n_labelled = n, .errors = score_errors(predicted, truth, n)};
+fail:
+    free(truth);
+    free(predicted);
+    return error;
+}
+
+static int score_labels(const struct eval_prediction *p, struct eval_scores *out, struct tabft_failure *f)
 {
     int error = 0;
     struct eval_scores s = {.n_rows = p->n_rows, .log_loss = NAN, .roc_auc = NAN};
@@ -74,4 +94,9 @@ fail:
     free(label);
     free(probability);
     return error;
+}
+
+int eval_score(const struct eval_prediction *p, struct eval_scores *out, struct tabft_failure *f)
+{
+    return p->is_regression ? score_numbers(p, out, f) : score_labels(p, out, f);
 }

@@ -130,11 +130,8 @@ void train_data_gather(const struct train_data *d, bool from_valid, const size_t
 
 struct ensemble_columns train_data_columns(const struct train_data *d, const double *x, size_t n_rows)
 {
-    return (struct ensemble_columns){.n_rows = n_rows,
-                                     .n_columns = d->n_columns,
-                                     .x = x,
-                                     .is_text = d->is_text,
-                                     .missing_rank = d->missing_rank};
+    return (struct ensemble_columns){
+        .n_rows = n_rows, .n_columns = d->n_columns, .x = x, .is_text = d->is_text, .missing_rank = d->missing_rank};
 }
 
 enum train_metric train_data_metric(const struct train_data *d, const struct train_options *o)

@@ -15,11 +15,14 @@ static int check_options(const struct table *t, const struct train_options *o, s
                           is_regression ? "for regression" : "of classes",
                           is_regression ? "use mse" : "use roc_auc or log_loss");
     if (!is_regression && !train_losses_equal(&o->losses, &plain.losses))
-        return tabft_fail(f, TABFT_USE, "%s: has a target of classes; the options --*-loss-weight and --*-loss-clip are "
-                          "for regression", t->path);
-    if (is_regression && !(o->losses.ce > 0 || o->losses.crps > 0 || o->losses.crls > 0 || o->losses.mse > 0 ||
-                           o->losses.mae > 0))
-        return tabft_fail(f, TABFT_USE, "all of --*-loss-weight are 0, so there is no loss to lower; give one a weight");
+        return tabft_fail(f, TABFT_USE,
+                          "%s: has a target of classes; the options --*-loss-weight and --*-loss-clip are "
+                          "for regression",
+                          t->path);
+    if (is_regression &&
+        !(o->losses.ce > 0 || o->losses.crps > 0 || o->losses.crls > 0 || o->losses.mse > 0 || o->losses.mae > 0))
+        return tabft_fail(f, TABFT_USE,
+                          "all of --*-loss-weight are 0, so there is no loss to lower; give one a weight");
     return 0;
 }
 
@@ -81,8 +84,10 @@ int data_check_target(const struct table *t, struct tabft_failure *f)
     size_t first = 0;
     while (first < t->n_rows && !isnan(target->value[first])) first++;
     if (first < t->n_rows)
-        return tabft_fail(f, TABFT_INPUT, "%s: the target \"%s\" is missing in %zu records, first in record %zu; "
-                          "leave them out", t->path, target->name, target->n_missing, first + 1);
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: the target \"%s\" is missing in %zu records, first in record %zu; "
+                          "leave them out",
+                          t->path, target->name, target->n_missing, first + 1);
     for (size_t i = 0; i < t->n_rows; i++)
         if (isinf(target->value[i]))
             return tabft_fail(f, TABFT_INPUT, "%s: the target \"%s\" is infinite in record %zu; leave it out", t->path,

@@ -9,7 +9,8 @@
 #include "table/table.h"
 #include "train/data.h"
 
-/* ---- data_check.c: what a table must be. All refuse with TABFT_INPUT or, where options are at odds with it, TABFT_USE.
+/* ---- data_check.c: what a table must be. All refuse with TABFT_INPUT or, where options are at odds with it,
+ * TABFT_USE.
  */
 int data_check_task(const struct table *t, const struct train_options *o, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* n_classes: with rows; only: the label, where it is one. */

@@ -12,8 +12,6 @@
 #include "train/data.h"
 #include "train/options.h"
 
-enum { VALIDATE_ROWS = 64 }; /* of a regression's validation whose distributions are held at once */
-
 /* Peak bytes of the fullest rank, by kind. */
 struct train_plan {
     int n_ranks;

@@ -106,9 +106,8 @@ static json_t *table_json(const struct trainer *t, const struct table *table)
                                                                 ensemble_use_name(t->data.use[i])));
     for (size_t i = 0; i < t->data.n_classes; i++) (void)json_array_append_new(labels, json_string(t->data.label[i]));
     return json_pack("{ss ss ss sI sI so so}", "path", table->path, "digest", table->digest, "task",
-                     t->data.is_regression ? "regression" : "classification", "rows",
-                     (json_int_t)table->n_rows, "columns", (json_int_t)table->n_columns, "labels", labels, "left_out",
-                     left_out);
+                     t->data.is_regression ? "regression" : "classification", "rows", (json_int_t)table->n_rows,
+                     "columns", (json_int_t)table->n_columns, "labels", labels, "left_out", left_out);
 }
 
 static const char *metric_name(enum train_metric metric)
@@ -138,10 +137,10 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
     const double sign = metric == TRAIN_METRIC_ROC_AUC ? 1 : -1; /* p has it so that larger is better */
     json_t *course = json_pack("{sI sI sI sI ss so so so sI ss}", "steps", (json_int_t)p->step, "epochs_run",
                                (json_int_t)p->epoch, "skipped_chunks", (json_int_t)p->skipped, "best_epoch",
-                               (json_int_t)(t->best != NULL ? p->best_epoch : p->epoch), "metric",
-                               metric_name(metric), "base_metric", number(sign * p->initial), "best_metric",
-                               number(sign * p->best), "seconds", number(seconds),
-                               "peak_bytes", (json_int_t)train_memory_peak(), "ended_by", p->ended_by);
+                               (json_int_t)(t->best != NULL ? p->best_epoch : p->epoch), "metric", metric_name(metric),
+                               "base_metric", number(sign * p->initial), "best_metric", number(sign * p->best),
+                               "seconds", number(seconds), "peak_bytes", (json_int_t)train_memory_peak(), "ended_by",
+                               p->ended_by);
     if (object == NULL || json_object_update_missing_new(object, place) != 0 ||
         json_object_update_missing_new(object, course) != 0)
         FAIL(f, TABFT_SYSTEM, "run.json: no memory, or a name that is not UTF-8");

@@ -16,15 +16,15 @@ struct threads;
 
 /* The memory of one work item, for the largest chunk. Of labels and targets only the task's are there. */
 struct item_room {
-    struct model_run *run;         /* NULL: an empty room */
-    double *x_context, *x_query;   /* [rows][n_columns] */
-    int32_t *y_context, *y_query;  /* [rows] labels */
-    double *t_context, *t_query;   /* [rows] targets as in the table */
-    float *z_query;                /* [n_query] as an estimator sees them */
-    double *own_borders;           /* [model_outputs + 1] what its buckets mean */
-    bool *impossible;              /* [model_outputs] */
-    const struct chunk *chunk;     /* whose rows lie in the matrices; NULL: none */
-    struct ensemble *ensemble;     /* its estimators */
+    struct model_run *run;        /* NULL: an empty room */
+    double *x_context, *x_query;  /* [rows][n_columns] */
+    int32_t *y_context, *y_query; /* [rows] labels */
+    double *t_context, *t_query;  /* [rows] targets as in the table */
+    float *z_query;               /* [n_query] as an estimator sees them */
+    double *own_borders;          /* [model_outputs + 1] what its buckets mean */
+    bool *impossible;             /* [model_outputs] */
+    const struct chunk *chunk;    /* whose rows lie in the matrices; NULL: none */
+    struct ensemble *ensemble;    /* its estimators */
     struct ensemble_columns parts[2];
 };
 

@@ -15,12 +15,11 @@ struct room {
     struct model_run *run;
     struct ensemble_columns context, query;
     double *x_context, *x_query;
-    size_t begin, end;    /* this rank's estimators */
-    size_t result_bytes;  /* of one estimator's results */
-    char *results;        /* [estimators], all ranks' in the end: float logits [n_valid][outputs] or double [n_valid] */
-    float *logits;        /* of regression: [n_valid][outputs] */
-    double *distribution; /* of regression: [VALIDATE_ROWS][outputs] */
-    double *predicted;    /* probabilities [n_valid][n_classes] or numbers [n_valid] */
+    size_t begin, end;   /* this rank's estimators */
+    size_t result_bytes; /* of one estimator's results */
+    char *results;       /* [estimators], all ranks' in the end: float logits [n_valid][outputs] or double [n_valid] */
+    float *logits;       /* of regression: [n_valid][outputs] */
+    double *predicted;   /* probabilities [n_valid][n_classes] or numbers [n_valid] */
 };
 
 static int all_rows(size_t n, size_t **out, struct tabft_failure *f)
@@ -57,7 +56,6 @@ static int results_new(struct room *r, const struct trainer *t, struct tabft_fai
                    "the predictions of a validation", f));
     if (!d->is_regression || r->begin == r->end) return 0;
     TRY(memory_new(&r->logits, logits, 1, "the logits of a validation", f));
-    TRY(memory_new(&r->distribution, VALIDATE_ROWS, outputs * sizeof *r->distribution, "a validation", f));
 fail:
     return error;
 }
@@ -86,27 +84,8 @@ static void room_close(struct room *r)
     free(r->x_context);
     free(r->x_query);
     free(r->predicted);
-    free(r->distribution);
     free(r->logits);
     free(r->results);
-}
-
-/* The means of one estimator's distributions, from its logits, a block of rows at a time. */
-static int take_means(const struct trainer *t, struct room *r, size_t estimator, double *mean, struct tabft_failure *f)
-{
-    int error = 0;
-    size_t n = t->data.n_valid, outputs = model_outputs(t->model);
-    const struct ensemble_targets scale = ensemble_targets(r->ensemble);
-    for (size_t begin = 0; begin < n; begin += VALIDATE_ROWS) {
-        size_t rows = n - begin < VALIDATE_ROWS ? n - begin : VALIDATE_ROWS;
-        memset(r->distribution, 0, rows * outputs * sizeof *r->distribution);
-        TRY(ensemble_add_distribution(r->ensemble, estimator, r->logits + begin * outputs, rows, t->borders,
-                                      outputs + 1, r->distribution, f));
-        for (size_t i = 0; i < rows; i++)
-            mean[begin + i] = ensemble_mean(scale, t->borders, outputs + 1, r->distribution + i * outputs);
-    }
-fail:
-    return error;
 }
 
 static int predict(struct trainer *t, struct room *r, size_t estimator, struct tabft_failure *f)
@@ -121,7 +100,9 @@ static int predict(struct trainer *t, struct room *r, size_t estimator, struct t
     };
     void *result = r->results + estimator * r->result_bytes;
     TRY(model_forward(r->run, t->weights, &input, t->data.is_regression ? r->logits : result, f));
-    if (t->data.is_regression) TRY(take_means(t, r, estimator, result, f));
+    if (t->data.is_regression)
+        TRY(ensemble_add_means(r->ensemble, estimator, r->logits, t->data.n_valid, t->borders,
+                               model_outputs(t->model) + 1, result, f));
 fail:
     ensemble_call_clear(&call);
     if (error < 0) (void)tabft_fail_prefix(f, "validation, estimator %zu", estimator);

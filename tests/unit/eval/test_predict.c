@@ -274,7 +274,7 @@ START_TEST(labels_and_refusals)
     struct table *gap = pack(&a, useful, 7);
     MUST_FAIL(eval_predict(m, gap, test, &recorded, NULL, &p, &f), TABFT_INPUT, "row 5 (from 0) has no label");
     struct table *no_target = pack(&a, useful, 6);
-    MUST_FAIL(eval_predict(m, no_target, test, &recorded, NULL, &p, &f), TABFT_INPUT, "no classification target");
+    MUST_FAIL(eval_predict(m, no_target, test, &recorded, NULL, &p, &f), TABFT_INPUT, "has no target");
     b.n_rows = 0;
     struct table *no_rows = pack(&b, useful, 7);
     MUST_FAIL(eval_predict(m, whole, no_rows, &recorded, NULL, &p, &f), TABFT_INPUT, "no rows");

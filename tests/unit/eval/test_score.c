@@ -16,7 +16,8 @@ static double three[12][3] = {{0.51, 0.06, 0.43}, {0.08, 0.5, 0.42}, {0.22, 0.54
                               {0.69, 0.11, 0.2},  {0.1, 0.29, 0.61}, {0.04, 0.95, 0.01}, {0.49, 0.04, 0.47}};
 static int32_t three_truth[12] = {0, 2, 1, 3, 0, 0, 1, 2, 3, 2, 1, 0};
 static char *labels[4] = {"0", "7", "high", "unseen"};
-static struct eval_prediction three_classes = {12, 3, 4, labels, &three[0][0], three_truth};
+static struct eval_prediction three_classes = {
+    .n_rows = 12, .n_classes = 3, .n_labels = 4, .label = labels, .probability = &three[0][0], .truth = three_truth};
 
 START_TEST(three_classes_one_label_unseen)
 {
@@ -35,7 +36,8 @@ START_TEST(two_classes_rows_without_label)
     double two[12][2] = {{0.51, 0.49}, {0.08, 0.92}, {0.22, 0.78}, {0.01, 0.99}, {0.39, 0.61}, {0.06, 0.94},
                          {0.3, 0.7},   {0.1, 0.9},   {0.04, 0.96}, {0.49, 0.51}, {0.9, 0.1},   {0.2, 0.8}};
     int32_t truth[12] = {0, 1, 1, 0, 0, 1, 1, 1, 1, 0, EVAL_NO_LABEL, EVAL_NO_LABEL};
-    struct eval_prediction p = {12, 2, 2, labels, &two[0][0], truth};
+    struct eval_prediction p = {
+        .n_rows = 12, .n_classes = 2, .n_labels = 2, .label = labels, .probability = &two[0][0], .truth = truth};
     struct eval_scores s;
     MUST(eval_score(&p, &s, &f));
     ck_assert(s.n_rows == 12 && s.n_labelled == 10 && s.n_unseen == 0);
@@ -46,11 +48,32 @@ START_TEST(two_classes_rows_without_label)
 }
 END_TEST
 
+/* Figures: mean_squared_error, mean_absolute_error and r2_score of sklearn.metrics; the last row has no target. */
+START_TEST(numbers)
+{
+    double target[6] = {1.5, -2.25, 3, 0.125, 7, NAN}, mean[6] = {1, -2, 3.5, 0.25, 6, 9};
+    double equal[6] = {2, 2, 2, 2, 2, 2};
+    struct eval_prediction p = {.is_regression = true, .n_rows = 6, .target = target, .mean = mean};
+    struct eval_scores s;
+    MUST(eval_score(&p, &s, &f));
+    ck_assert(s.n_rows == 6 && s.n_labelled == 5);
+    ck_assert_double_eq_tol(s.errors.mse, 0.315625, 1e-15);
+    ck_assert_double_eq_tol(s.errors.mae, 0.475, 1e-15);
+    ck_assert_double_eq_tol(s.errors.r2, 0.9669502617801047, 1e-15);
+    p.target = equal;
+    MUST(eval_score(&p, &s, &f));
+    ck_assert(isnan(s.errors.r2));
+    for (int i = 0; i < 6; i++) equal[i] = NAN;
+    MUST_FAIL(eval_score(&p, &s, &f), TABFT_INPUT, "no row has a target");
+}
+END_TEST
+
 START_TEST(undefined_scores)
 {
     double two[2][2] = {{0.9, 0.1}, {0.2, 0.8}};
     int32_t truth[2] = {1, 1};
-    struct eval_prediction p = {2, 2, 3, labels, &two[0][0], truth};
+    struct eval_prediction p = {
+        .n_rows = 2, .n_classes = 2, .n_labels = 3, .label = labels, .probability = &two[0][0], .truth = truth};
     struct eval_scores s;
     MUST(eval_score(&p, &s, &f));
     ck_assert(isnan(s.roc_auc) && s.accuracy == 0.5 && s.balanced_accuracy == 0.5);
@@ -123,5 +146,5 @@ START_TEST(other_tables)
 }
 END_TEST
 
-UNIT_MAIN("scores", three_classes_one_label_unseen, two_classes_rows_without_label, undefined_scores, files,
+UNIT_MAIN("scores", three_classes_one_label_unseen, two_classes_rows_without_label, undefined_scores, numbers, files,
           other_tables)
