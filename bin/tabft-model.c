@@ -35,7 +35,7 @@ static const char help[] =
     "\n"
     "      --json         JSON on stdout instead of text\n"
     "      --arch NAME    architecture of init: tabpfn_v2, tabpfn_v2_5,\n"
-    "                     tabpfn_v2_6 or tabpfn_v3\n"
+    "                     tabpfn_v2_6, tabpfn_v3 or tabpfn_v3_5\n"
     "      --config FILE  configuration as JSON, - for stdin [published size]\n"
     "      --seed N       seed of init (default 0)\n"
     "      --force        replace an existing OUT\n"

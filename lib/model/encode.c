@@ -98,6 +98,13 @@ bool encode_column(const struct encode_sizes *s, const float *x, float *to, size
     return false;
 }
 
+void encode_fill(const struct encode_sizes *s, const float *x, size_t first, size_t end, float *to)
+{
+    const size_t n = s->n_columns;
+    const float filling = encode_mean(s->n_context, x, n);
+    for (size_t i = first; i < end; i++) to[i - first] = isfinite(x[i * n]) ? x[i * n] : filling;
+}
+
 /* One group: its columns, then zeros up to the group's size, scaled by how many of them vary. */
 static void encode_group(const struct encode_sizes *s, const float *x, const size_t *columns, size_t n_columns,
                          float *to, size_t stride)

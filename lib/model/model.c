@@ -13,7 +13,8 @@
 
 /* Every architecture there is. */
 static const struct model_architecture *const architectures[] = {&model_tabpfn_v2, &model_tabpfn_v2_5,
-                                                                 &model_tabpfn_v2_6, &model_tabpfn_v3};
+                                                                 &model_tabpfn_v2_6, &model_tabpfn_v3,
+                                                                 &model_tabpfn_v3_5};
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures, NAME_SIZE = 256 };
 
 static int find_architecture(const struct model_architecture **out, const char *name, struct tabft_failure *f)
@@ -87,7 +88,8 @@ static float draw_value(struct random_mt *g, enum model_draw draw, double bound)
     case MODEL_DRAW_ONE: return 1.0f;
     case MODEL_DRAW_NORMAL: return (float)draw_normal(g);
     case MODEL_DRAW_SMALL:
-    case MODEL_DRAW_UNIT: return (float)(draw_normal(g) * bound);
+    case MODEL_DRAW_UNIT:
+    case MODEL_DRAW_WAVES: return (float)(draw_normal(g) * bound);
     case MODEL_DRAW_FAN_IN:
     case MODEL_DRAW_XAVIER: return (float)((2.0 * random_mt_double(g) - 1.0) * bound);
     default: return 0.0f;
@@ -104,6 +106,7 @@ void model_draw_values(struct model *m, uint64_t seed)
         if (p->rank == 2) fan_in = (double)p->shape[1]; /* a bias follows its weight and has its bound */
         double bound = 1.0 / sqrt(fan_in);
         if (m->draws[i] == MODEL_DRAW_SMALL) bound = 0.02;
+        if (m->draws[i] == MODEL_DRAW_WAVES) bound = 2;
         if (m->draws[i] == MODEL_DRAW_XAVIER) bound = sqrt(6.0 / (double)(p->shape[0] + p->shape[1]));
         for (size_t j = 0; j < p->count; j++) m->values[p->offset + j] = draw_value(&g, m->draws[i], bound);
     }

@@ -18,10 +18,11 @@ enum model_draw {
     MODEL_DRAW_FAN_IN, /* uniform within 1 / sqrt(fan in) */
     MODEL_DRAW_XAVIER, /* uniform within sqrt(6 / (fan in + fan out)) */
     MODEL_DRAW_SMALL,  /* normal, deviation 0.02 */
-    MODEL_DRAW_UNIT    /* normal, rows of length 1 in the mean */
+    MODEL_DRAW_UNIT,   /* normal, rows of length 1 in the mean */
+    MODEL_DRAW_WAVES   /* normal, deviation 2 */
 };
 
-/* The stages of a v3 network before the one whose sizes stand in struct model_config. */
+/* The stages of a network of the v3 family before the one whose sizes stand in struct model_config. */
 struct model_stages {
     size_t column_blocks, column_heads, inducing; /* rows of a column meet in `inducing` points */
     size_t row_blocks, row_heads, row_tokens;     /* columns of a row meet, and end up in row_tokens tokens */
@@ -29,10 +30,14 @@ struct model_stages {
     size_t scaling_hidden;                        /* hidden layers of the networks that scale queries */
     size_t decoder_heads, decoder_width;          /* of a classifier's */
     double rope_base;
-    bool rotates;        /* the columns of a row know their places */
-    bool decoder_scales; /* the decoder's queries, too */
-    bool has_indicators; /* of what is missing or infinite */
-    size_t borders;      /* numbers of the buffer regression_borders */
+    size_t fourier;                      /* frequencies of a cell's numbers; 0: cells are embedded linearly */
+    size_t rank_frequencies, rank_edges; /* with fourier: of a number's rank, and the most numbers that it counts by */
+    bool norms_heads;                    /* of queries and keys */
+    bool norms_targets;                  /* what targets add to tokens */
+    bool rotates;                        /* the columns of a row know their places */
+    bool decoder_scales;                 /* the decoder's queries, too */
+    bool has_indicators;                 /* of what is missing or infinite */
+    size_t borders;                      /* numbers of the buffer regression_borders */
 };
 
 /* The sizes of a network: what its config says. v3: `width` is that of a cell; layers and heads are the last stage's.
@@ -64,6 +69,7 @@ struct model_tape {
     int target;              /* [rows][2]; v3: the context's, [n_context][1], int32 of classes */
     int column;              /* [groups][width / 4]; v2 family */
     int log_keys;            /* [1][1]: the logarithm of n_context; v3 */
+    int room;                /* what filling the inputs takes, [1][numbers]; v3.5, or TAPE_NONE */
     int turns;               /* [groups + row_tokens][width / row_heads], see struct op_heads; v3, or TAPE_NONE */
     int labels;              /* int32, a regressor's float [n_query] */
     int permutation;         /* int32 [n_classes]; a classifier's */
@@ -105,7 +111,8 @@ struct model_architecture {
     int (*older)(const struct model *m, const struct model_parameter *p, const struct ckpt *c, struct model_source *out,
                  struct tabft_failure *f);
 };
-extern const struct model_architecture model_tabpfn_v2, model_tabpfn_v2_5, model_tabpfn_v2_6, model_tabpfn_v3;
+extern const struct model_architecture model_tabpfn_v2, model_tabpfn_v2_5, model_tabpfn_v2_6, model_tabpfn_v3,
+    model_tabpfn_v3_5;
 
 struct model_metadata {
     char *key, *value;
@@ -200,6 +207,8 @@ float encode_mean(size_t n, const float *x, size_t stride);
 /* One column standardised by its context rows: to[i * stride] for row first + i, missing and infinite ones filled.
  * Returns whether it differs anywhere. */
 bool encode_column(const struct encode_sizes *s, const float *x, float *to, size_t stride);
+/* Rows `first` to before `end` of one column as they are, missing and infinite ones filled, side by side. */
+void encode_fill(const struct encode_sizes *s, const float *x, size_t first, size_t end, float *to);
 /* Marks the columns that differ anywhere over the judged rows; returns how many. */
 size_t encode_columns(const struct encode_sizes *s, const float *x, bool *used);
 /* How many groups there are when `n_used` columns are used. */
@@ -210,6 +219,15 @@ void encode_features(const struct encode_sizes *s, const float *x, const bool *u
  * ENCODE_RANKS: all targets are whole numbers and become how many different ones of the context are below them. */
 enum encode_kind { ENCODE_NUMBERS, ENCODE_CODES, ENCODE_RANKS };
 void encode_targets(const struct encode_sizes *s, const float *y_context, enum encode_kind kind, float *target);
+
+/* ---- ranks.c: where numbers stand among those of a context ---- */
+/* Numbers of the room that ranks take. */
+size_t ranks_room(size_t n_context, size_t edges_max);
+/* Puts the ranks of the numbers x [n] among `context` [n_context] in their place: from 0 to 1, the middle of those that
+ * are equal. Of more than edges_max different numbers it counts exactly by edges_max of them, and between two by the
+ * line from one to the other. All numbers are finite; `context` is sorted meanwhile; room [ranks_room]. Float32, as in
+ * TabPFN. */
+void ranks_of(size_t n_context, float *context, size_t edges_max, size_t n, float *x, float *room);
 
 /* ---- columns.c: column embeddings ---- */
 /* out [n_columns][width] as TabPFN draws them: its table for the first 2,000 at width 48, else torch.randn of seed

@@ -46,7 +46,7 @@ fail:
 }
 
 const struct model_architecture model_tabpfn_v3 = {.name = "tabpfn_v3",
-                                                   .borders = V3_BORDERS,
+                                                   .borders = "regression_borders",
                                                    .configure = configure,
                                                    .declare = v3_family_declare,
                                                    .record = v3_family_record,

@@ -6,7 +6,6 @@
 #define TABFT_MODEL_ROOM
 #include <assert.h>
 #include <float.h>
-#include <math.h>
 
 #include "model/v3_family_internal.h"
 
@@ -23,14 +22,14 @@ struct recorder {
     int kept; /* what was kept last */
 };
 
-/* The next `count` parameters, of equal widths, as one matrix: they follow each other. */
+/* The next `count` parameters, of equal widths, as one matrix: they follow each other. A vector is a row. */
 static int take_some(struct recorder *r, size_t count)
 {
     assert(r->next + count <= r->m->n_parameters);
     const struct model_parameter *p = &r->m->parameters[r->next];
     const bool vector = p->rank == 1;
     r->next += count;
-    return tape_parameter(r->t, p->offset, vector ? 1 : p->shape[0] * count, vector ? p->shape[0] : p->shape[1]);
+    return tape_parameter(r->t, p->offset, vector ? count : p->shape[0] * count, vector ? p->shape[0] : p->shape[1]);
 }
 static int take(struct recorder *r) { return take_some(r, 1); }
 
@@ -93,7 +92,19 @@ static int scaled(struct recorder *r, int q, size_t heads)
     return tape_modulate(r->t, q, m, base);
 }
 
-enum { GATHER_PARAMETERS = 18 }; /* that gather_column takes */
+/* The first `heads` heads of each token of x normalised, where the network does that. */
+static int normed(struct recorder *r, int x, size_t heads, size_t width)
+{
+    if (!r->m->config.stages.norms_heads) return x;
+    const struct op_heads h = {.heads = heads, .head_width = width, .norms = 1, .epsilon = FLT_EPSILON};
+    const int y = tape_heads(r->t, &h, x, TAPE_NONE, take(r));
+    tape_cheap(r->t, y);
+    return y;
+}
+static void skip_norm(struct recorder *r) { skip(r, r->m->config.stages.norms_heads ? 1 : 0); }
+
+/* How many gather_column takes. */
+static size_t gather_parameters(const struct recorder *r) { return r->m->config.stages.norms_heads ? 20 : 18; }
 
 /* The points of each column attend to its context cells [n_rows][n_columns]: gives [n_columns][inducing]. */
 static int gather_column(struct recorder *r, int x)
@@ -102,8 +113,10 @@ static int gather_column(struct recorder *r, int x)
     const struct model_stages *s = &r->m->config.stages;
     const size_t e = r->m->config.width, h = s->column_heads, c = r->n_columns, n = s->inducing;
     const int points = take(r), queries = norm(r, points), cells = norm(r, x);
-    const int q = linear(r, queries, n);
-    const int kv = tape_linear(r->t, cells, r->n_context * c, take_some(r, 2), TAPE_NONE, TAPE_NONE);
+    int q = linear(r, queries, n);
+    int kv = tape_linear(r->t, cells, r->n_context * c, take_some(r, 2), TAPE_NONE, TAPE_NONE);
+    q = normed(r, q, h, e / h);
+    kv = normed(r, kv, h, e / h);
     const int each = tape_prepend(r->t, scaled(r, q, h), TAPE_NONE, c), own = tape_prepend(r->t, points, TAPE_NONE, c);
     tape_cheap(r->t, each);
     const struct op_attention a = {.sequences = c,
@@ -120,7 +133,7 @@ static int gather_column(struct recorder *r, int x)
                                    .statistics = {n * 2 * h, 2 * h, 0}};
     const int o = tape_attention(r->t, &a, each, kv, kv);
     const int gathered = mlp(r, tape_linear(r->t, o, c * n, take(r), TAPE_NONE, own));
-    assert(r->next == first + GATHER_PARAMETERS);
+    assert(r->next == first + gather_parameters(r));
     (void)first;
     return gathered;
 }
@@ -130,10 +143,16 @@ static int spread_column(struct recorder *r, int x, int points)
 {
     const struct model_stages *s = &r->m->config.stages;
     const size_t e = r->m->config.width, h = s->column_heads, c = r->n_columns, n = s->inducing;
-    const int cells = norm(r, x), w = take(r), q = linear(r, cells, r->n_rows * c), kv_w = take_some(r, 2);
-    const int kv = r->part == MODEL_QUERY ? tape_kept(r->t, c * n, 2 * e)
-                                          : tape_linear(r->t, norm_by(r, points, w), c * n, kv_w, TAPE_NONE, TAPE_NONE);
-    keep(r, kv);
+    const int cells = norm(r, x), w = take(r), projected = linear(r, cells, r->n_rows * c), kv_w = take_some(r, 2);
+    const int q = normed(r, projected, h, e / h);
+    int kv;
+    if (r->part == MODEL_QUERY) {
+        kv = tape_kept(r->t, c * n, 2 * e);
+        skip_norm(r);
+    } else {
+        kv = tape_linear(r->t, norm_by(r, points, w), c * n, kv_w, TAPE_NONE, TAPE_NONE);
+        keep(r, kv = normed(r, kv, h, e / h));
+    }
     const struct op_attention a = {.sequences = c,
                                    .n_context = r->n_rows,
                                    .n_keys = n,
@@ -150,13 +169,20 @@ static int spread_column(struct recorder *r, int x, int points)
     return mlp(r, tape_linear(r->t, o, r->n_rows * c, take(r), TAPE_NONE, x));
 }
 
-/* The first `heads` heads of each token turned by its place in its row. */
-static int turned(struct recorder *r, int x, size_t tokens, size_t heads)
+/* The first `heads` heads of each token turned by its place in its row, and normalised by the rows of w, where the
+ * network does these. */
+static int turned(struct recorder *r, int x, size_t tokens, size_t heads, int w)
 {
+    const struct model_config *c = &r->m->config;
     const struct op_heads h = {.tokens = tokens,
                                .heads = heads,
-                               .head_width = r->m->config.width / r->m->config.stages.row_heads};
-    return r->io->turns == TAPE_NONE ? x : tape_heads(r->t, &h, x, r->io->turns, TAPE_NONE);
+                               .head_width = c->width / c->stages.row_heads,
+                               .norms = w == TAPE_NONE ? 0 : tape_rows(r->t, w),
+                               .epsilon = FLT_EPSILON};
+    if (r->io->turns == TAPE_NONE && w == TAPE_NONE) return x;
+    const int y = tape_heads(r->t, &h, x, r->io->turns, w);
+    if (w != TAPE_NONE) tape_cheap(r->t, y);
+    return y;
 }
 
 /* `n` tokens of a row attend to `keys` ones; strides of what holds them are given in numbers a token. */
@@ -179,7 +205,7 @@ static int row_block(struct recorder *r, int x, size_t tokens)
     const size_t e = r->m->config.width, h = r->m->config.stages.row_heads, all = r->n_rows * tokens;
     const int cells = norm(r, x);
     int qkv = tape_linear(r->t, cells, all, take_some(r, 3), TAPE_NONE, TAPE_NONE);
-    qkv = turned(r, qkv, tokens, 2 * h);
+    qkv = turned(r, qkv, tokens, 2 * h, r->m->config.stages.norms_heads ? take_some(r, 2) : TAPE_NONE);
     struct op_attention a = within_rows(r, tokens, tokens);
     a.q = (struct op_attention_stride){tokens * 3 * e, 3 * e, 0};
     a.k = (struct op_attention_stride){tokens * 3 * e, 3 * e, e};
@@ -196,9 +222,10 @@ static int last_row_block(struct recorder *r, int x, size_t tokens)
     const size_t e = r->m->config.width, h = s->row_heads, n = s->row_tokens;
     const int lead = tape_select_runs(r->t, x, 0, tokens, n, r->n_rows), w = take(r);
     const int queries = norm_by(r, lead, w), cells = norm_by(r, x, w);
-    const int q = turned(r, linear(r, queries, r->n_rows * n), n, h);
+    int q = linear(r, queries, r->n_rows * n);
     int kv = tape_linear(r->t, cells, r->n_rows * tokens, take_some(r, 2), TAPE_NONE, TAPE_NONE);
-    kv = turned(r, kv, tokens, h);
+    q = turned(r, q, n, h, s->norms_heads ? take(r) : TAPE_NONE);
+    kv = turned(r, kv, tokens, h, s->norms_heads ? take(r) : TAPE_NONE);
     struct op_attention a = within_rows(r, n, tokens);
     a.q = (struct op_attention_stride){n * e, e, 0};
     a.k = (struct op_attention_stride){tokens * 2 * e, 2 * e, 0};
@@ -208,15 +235,17 @@ static int last_row_block(struct recorder *r, int x, size_t tokens)
 }
 
 /* Keys and values of the context's rows, and how many heads they have; the heads that query rows use are kept. */
-static int keys_and_values(struct recorder *r, int rows, size_t *heads)
+static int keys_and_values(struct recorder *r, int rows, int w, size_t *heads)
 {
     const struct model_config *c = &r->m->config;
     const size_t own = c->stages.context_kv_heads, used = c->stages.query_kv_heads;
     const size_t width = c->width * c->stages.row_tokens / c->heads;
-    const int w = take_some(r, 2);
     *heads = r->part == MODEL_QUERY ? used : own;
-    if (r->part == MODEL_QUERY) return tape_kept(r->t, 2 * r->n_context * used, width);
-    const int kv = tape_linear(r->t, rows, r->n_context, w, TAPE_NONE, TAPE_NONE);
+    if (r->part == MODEL_QUERY) {
+        skip_norm(r);
+        return tape_kept(r->t, 2 * r->n_context * used, width);
+    }
+    const int kv = normed(r, tape_linear(r->t, rows, r->n_context, w, TAPE_NONE, TAPE_NONE), own, width);
     if (r->part == MODEL_CONTEXT) keep(r, tape_select_pieces(r->t, kv, width, 0, own, used, 2 * r->n_context));
     return kv;
 }
@@ -226,9 +255,10 @@ static int context_block(struct recorder *r, int x)
 {
     const struct model_config *c = &r->m->config;
     const size_t e = c->width * c->stages.row_tokens, h = c->heads;
-    const int rows = norm(r, x), q = linear(r, rows, r->n_rows);
+    const int rows = norm(r, x), projected = linear(r, rows, r->n_rows), kv_w = take_some(r, 2);
+    const int q = normed(r, projected, h, e / h);
     size_t kv_heads;
-    const int kv = keys_and_values(r, rows, &kv_heads);
+    const int kv = keys_and_values(r, rows, kv_w, &kv_heads);
     const size_t kv_width = e / h * kv_heads, n_context = r->part == MODEL_QUERY ? 0 : r->n_context;
     const struct op_attention a = {.sequences = 1,
                                    .n_context = n_context,
@@ -247,18 +277,36 @@ static int context_block(struct recorder *r, int x)
     return mlp(r, tape_linear(r->t, o, r->n_rows, take(r), TAPE_NONE, x));
 }
 
+static int layer_norm(struct recorder *r, int x)
+{
+    const float epsilon = 1e-5f;
+    const int w = take(r), bias = take(r);
+    return tape_layer_norm(r->t, x, w, bias, epsilon);
+}
+
+/* What cells are as tokens. */
+static int embedded(struct recorder *r, size_t cells)
+{
+    if (r->m->config.stages.fourier == 0) return linear_with_bias(r, r->io->feature, cells);
+    const int waves = tape_fourier(r->t, r->io->feature, take(r));
+    tape_cheap(r->t, waves);
+    const int x = linear(r, waves, cells);
+    return layer_norm(r, tape_linear(r->t, r->io->feature, cells, take(r), TAPE_NONE, x));
+}
+
 /* x, read as rows of the targets' width, with what the targets say added to the context's tokens. */
 static int with_targets(struct recorder *r, int x, size_t tokens)
 {
-    const bool classifies = r->m->config.task == MODEL_CLASSIFICATION;
+    const bool classifies = r->m->config.task == MODEL_CLASSIFICATION, norms = r->m->config.stages.norms_targets;
     if (r->part == MODEL_QUERY) {
         const size_t width = r->m->parameters[r->next].shape[classifies ? 1 : 0];
         skip(r, classifies ? 1 : 2);
+        if (norms) skip(r, 2);
         return tape_width(r->t, x) == width ? x : tape_select_pieces(r->t, x, width, 0, 1, 1, r->n_rows * tokens);
     }
     const int y = classifies ? tape_lookup(r->t, take(r), r->io->target)
                              : linear_with_bias(r, r->io->target, r->n_context);
-    return tape_add_rows(r->t, x, tokens, y);
+    return tape_add_rows(r->t, x, tokens, norms ? layer_norm(r, y) : y);
 }
 
 static int head(struct recorder *r, int x)
@@ -266,12 +314,14 @@ static int head(struct recorder *r, int x)
     const struct model_config *c = &r->m->config;
     const struct model_stages *s = &c->stages;
     const bool decodes = c->task == MODEL_CLASSIFICATION;
+    if (c->both_tasks && decodes) x = mlp(r, x);
     const int w = decodes ? take(r) : TAPE_NONE, bias = decodes ? take(r) : TAPE_NONE;
     int k = TAPE_NONE;
     if (decodes && r->part == MODEL_QUERY) k = tape_kept(r->t, r->n_context, tape_rows(r->t, w));
     else if (decodes) keep(r, k = tape_linear(r->t, x, r->n_context, w, bias, TAPE_NONE));
     if (r->part == MODEL_CONTEXT) return r->kept;
     const int answer = tape_select(r->t, x, r->n_rows - r->n_query, 1, r->n_query);
+    if (c->both_tasks && !decodes) return linear_with_bias(r, mlp(r, answer), r->n_query);
     if (!decodes) return two_layers(r, answer, r->n_query);
     int q = linear_with_bias(r, answer, r->n_query);
     if (s->decoder_scales) q = scaled(r, q, s->decoder_heads);
@@ -294,16 +344,18 @@ void v3_family_record(const struct model *m, const struct model_call_shape *shap
                          .kept = TAPE_NONE};
     const size_t cells = r.n_rows * r.n_columns, tokens = s->row_tokens + r.n_columns;
     io->column = TAPE_NONE;
-    io->feature = tape_input(t, cells, c->group_features * (s->has_indicators ? 2 : 1));
+    io->feature = tape_input(t, cells, v3_family_numbers(c));
+    io->room = s->fourier == 0 ? TAPE_NONE : tape_input(t, 1, v3_family_room(c, r.n_context, r.n_rows));
     io->target = tape_input(t, r.n_context, 1);
     io->log_keys = tape_input(t, 1, 1);
     io->turns = s->rotates ? tape_input(t, tokens, c->width / s->row_heads) : TAPE_NONE;
-    int x = linear_with_bias(&r, io->feature, cells);
+    tape_segment(t);
+    int x = embedded(&r, cells);
     x = with_targets(&r, x, r.n_columns);
     for (size_t b = 0; b < s->column_blocks; b++) {
         tape_segment(t);
         int points = TAPE_NONE;
-        if (r.part == MODEL_QUERY) skip(&r, GATHER_PARAMETERS);
+        if (r.part == MODEL_QUERY) skip(&r, gather_parameters(&r));
         else points = gather_column(&r, x);
         x = spread_column(&r, x, points);
     }
@@ -326,60 +378,4 @@ void v3_family_record(const struct model *m, const struct model_call_shape *shap
     if (r.part == MODEL_CONTEXT) return;
     assert(r.next == m->n_parameters);
     model_record_loss(m, shape, t, io);
-}
-
-/* ---- inputs ---- */
-
-/* Number i of a cell's values is that of the column 2^i behind it, the columns standing in a ring. */
-static void fill_features(const struct model *m, const struct model_input *input, enum model_part part, float *feature)
-{
-    const struct encode_sizes s = encode_sizes_for(m, input, part);
-    const size_t rows = s.end - s.first, n = s.n_columns, group = s.group_features;
-    const bool indicators = m->config.stages.has_indicators;
-    const size_t width = group * (indicators ? 2 : 1), stride = n * width;
-    for (size_t c = 0; c < n; c++) {
-        float *const first = feature + (c + n - 1 % n) % n * width;
-        (void)encode_column(&s, input->x + c, first, stride);
-        for (size_t j = 0; j < group; j++) {
-            float *const to = feature + (c + n - ((size_t)1 << j) % n) % n * width + j;
-            for (size_t i = 0; i < rows; i++) {
-                to[i * stride] = first[i * stride];
-                if (indicators) to[i * stride + group] = encode_indicator(input->x[(s.first + i) * n + c]);
-            }
-        }
-    }
-}
-
-static void fill_targets(const struct model *m, const struct model_input *input, void *target)
-{
-    const size_t n = input->shape.n_context;
-    const float mean = encode_mean(n, input->y_context, 1);
-    for (size_t i = 0; i < n; i++) {
-        const float y = input->y_context[i];
-        if (m->config.task == MODEL_CLASSIFICATION) ((int32_t *)target)[i] = (int32_t)y;
-        else ((float *)target)[i] = isfinite(y) ? y : mean;
-    }
-}
-
-static void fill_turns(const struct model *m, size_t tokens, float *turns)
-{
-    const size_t half = m->config.width / m->config.stages.row_heads / 2;
-    const float *freqs = model_constant(m, V3_FREQS);
-    for (size_t i = 0; i < tokens; i++, turns += 2 * half)
-        for (size_t j = 0; j < half; j++) {
-            const double angle = (double)i * (double)freqs[j];
-            turns[j] = (float)cos(angle);
-            turns[j + half] = (float)sin(angle);
-        }
-}
-
-void v3_family_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-                    const struct model_input *input, const bool *used)
-{
-    (void)used;
-    fill_features(m, input, io->part, tape_plan_input(p, memory, io->feature));
-    fill_targets(m, input, tape_plan_input(p, memory, io->target));
-    *(float *)tape_plan_input(p, memory, io->log_keys) = (float)log((double)input->shape.n_context);
-    if (io->turns != TAPE_NONE)
-        fill_turns(m, input->shape.n_columns + m->config.stages.row_tokens, tape_plan_input(p, memory, io->turns));
 }

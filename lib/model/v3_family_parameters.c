@@ -41,15 +41,18 @@ fail:
     return error;
 }
 
-/* Queries, keys, values: `kv_width` numbers of the latter two. heads 0: the queries are not scaled. */
-static int declare_attention(struct model *m, size_t width, size_t kv_width, size_t heads, const char *prefix,
-                             struct tabft_failure *f)
+/* Queries, keys, values: `kv_width` numbers of the latter two. */
+static int declare_attention(struct model *m, size_t width, size_t kv_width, size_t heads, bool scales,
+                             const char *prefix, struct tabft_failure *f)
 {
     int error = 0;
+    const bool norms = m->config.stages.norms_heads;
     TRY(model_declare(m, MODEL_DRAW_XAVIER, width, width, f, "%s.q_projection.weight", prefix));
     TRY(model_declare(m, MODEL_DRAW_XAVIER, kv_width, width, f, "%s.k_projection.weight", prefix));
     TRY(model_declare(m, MODEL_DRAW_XAVIER, kv_width, width, f, "%s.v_projection.weight", prefix));
-    if (heads > 0) TRY(declare_scaling(m, heads, width / heads, joined(prefix, "softmax_scaling_layer").text, f));
+    if (norms) TRY(declare_norm(m, width / heads, joined(prefix, "q_norm").text, f));
+    if (norms) TRY(declare_norm(m, width / heads, joined(prefix, "k_norm").text, f));
+    if (scales) TRY(declare_scaling(m, heads, width / heads, joined(prefix, "softmax_scaling_layer").text, f));
     TRY(model_declare(m, MODEL_DRAW_ZERO, width, width, f, "%s.out_projection.weight", prefix));
 fail:
     return error;
@@ -72,7 +75,7 @@ static int declare_cross_block(struct model *m, const char *prefix, bool scales,
     const size_t e = m->config.width;
     TRY(declare_norm(m, e, joined(prefix, "layernorm_q").text, f));
     TRY(declare_norm(m, e, joined(prefix, "layernorm_kv").text, f));
-    TRY(declare_attention(m, e, e, scales ? m->config.stages.column_heads : 0, joined(prefix, "attn").text, f));
+    TRY(declare_attention(m, e, e, m->config.stages.column_heads, scales, joined(prefix, "attn").text, f));
     TRY(declare_mlp(m, e, prefix, "layernorm2", f));
 fail:
     return error;
@@ -103,7 +106,7 @@ static int declare_rows(struct model *m, struct tabft_failure *f)
         char prefix[PREFIX];
         (void)snprintf(prefix, sizeof prefix, "column_aggregator.blocks.%zu", b);
         TRY(declare_norm(m, e, joined(prefix, "layernorm").text, f));
-        TRY(declare_attention(m, e, e, 0, joined(prefix, "attention").text, f));
+        TRY(declare_attention(m, e, e, s->row_heads, false, joined(prefix, "attention").text, f));
         TRY(declare_mlp(m, e, prefix, "layernorm_mlp", f));
     }
     TRY(declare_norm(m, e, "column_aggregator.out_ln", f));
@@ -120,7 +123,7 @@ static int declare_context(struct model *m, struct tabft_failure *f)
         char prefix[PREFIX];
         (void)snprintf(prefix, sizeof prefix, "icl_blocks.%zu", b);
         TRY(declare_norm(m, e, joined(prefix, "layernorm").text, f));
-        TRY(declare_attention(m, e, e / c->heads * c->stages.context_kv_heads, c->heads,
+        TRY(declare_attention(m, e, e / c->heads * c->stages.context_kv_heads, c->heads, true,
                               joined(prefix, "icl_attention").text, f));
         TRY(declare_mlp(m, e, prefix, "layernorm_mlp", f));
     }
@@ -129,31 +132,74 @@ fail:
     return error;
 }
 
-static int declare_head(struct model *m, struct tabft_failure *f)
+/* Attention that votes, from rows of `width` numbers. */
+static int declare_decoder(struct model *m, size_t width, const char *prefix, struct tabft_failure *f)
 {
     int error = 0;
-    const struct model_config *c = &m->config;
-    const struct model_stages *s = &c->stages;
-    const size_t e = c->width * s->row_tokens, votes = s->decoder_heads * s->decoder_width,
-                 hidden = c->hidden_factor * e;
-    if (c->task == MODEL_REGRESSION) {
-        TRY(declare_linear(m, MODEL_DRAW_FAN_IN, hidden, e, "output_projection.0", f));
-        TRY(declare_linear(m, MODEL_DRAW_FAN_IN, c->buckets, hidden, "output_projection.2", f));
-        return 0;
-    }
-    TRY(declare_linear(m, MODEL_DRAW_FAN_IN, votes, e, "many_class_decoder.k_projection", f));
-    TRY(declare_linear(m, MODEL_DRAW_FAN_IN, votes, e, "many_class_decoder.q_projection", f));
+    const struct model_stages *s = &m->config.stages;
+    const size_t votes = s->decoder_heads * s->decoder_width;
+    TRY(declare_linear(m, MODEL_DRAW_FAN_IN, votes, width, joined(prefix, "k_projection").text, f));
+    TRY(declare_linear(m, MODEL_DRAW_FAN_IN, votes, width, joined(prefix, "q_projection").text, f));
     if (s->decoder_scales)
-        TRY(declare_scaling(m, s->decoder_heads, s->decoder_width, "many_class_decoder.softmax_scaling_layer", f));
+        TRY(declare_scaling(m, s->decoder_heads, s->decoder_width, joined(prefix, "softmax_scaling_layer").text, f));
 fail:
     return error;
 }
 
-/* What targets add to the tokens of context rows. */
-static int declare_targets(struct model *m, size_t width, const char *name, struct tabft_failure *f)
+/* The head for a task, of networks that have one head and of those that have both. */
+static int declare_head(struct model *m, enum model_task task, struct tabft_failure *f)
 {
-    if (m->config.task == MODEL_REGRESSION) return declare_linear(m, MODEL_DRAW_FAN_IN, width, 1, name, f);
-    return model_declare(m, MODEL_DRAW_UNIT, m->config.max_classes, width, f, "%s.embedding.weight", name);
+    int error = 0;
+    const struct model_config *c = &m->config;
+    const size_t e = c->width * c->stages.row_tokens, hidden = c->hidden_factor * e;
+    if (c->both_tasks && task == MODEL_CLASSIFICATION) {
+        TRY(declare_mlp(m, e, "heads.mlp_classification", "norm", f));
+        TRY(declare_decoder(m, e, "heads.many_class_decoder", f));
+    } else if (c->both_tasks) {
+        TRY(declare_mlp(m, e, "heads.mlp_regression", "norm", f));
+        TRY(declare_linear(m, MODEL_DRAW_FAN_IN, c->buckets, e, "heads.output_projection", f));
+    } else if (task == MODEL_CLASSIFICATION) {
+        TRY(declare_decoder(m, e, "many_class_decoder", f));
+    } else {
+        TRY(declare_linear(m, MODEL_DRAW_FAN_IN, hidden, e, "output_projection.0", f));
+        TRY(declare_linear(m, MODEL_DRAW_FAN_IN, c->buckets, hidden, "output_projection.2", f));
+    }
+fail:
+    return error;
+}
+
+/* What the targets of a task add to the tokens of context rows. */
+static int declare_targets(struct model *m, enum model_task task, size_t width, const char *prefix,
+                           struct tabft_failure *f)
+{
+    const bool classifies = task == MODEL_CLASSIFICATION, both = m->config.both_tasks;
+    const struct prefix name = joined(prefix, classifies ? "multiclass" : "regression");
+    if (both) prefix = name.text;
+    if (!classifies) return declare_linear(m, MODEL_DRAW_FAN_IN, width, 1, prefix, f);
+    return model_declare(m, MODEL_DRAW_UNIT, m->config.max_classes, width, f, "%s.embedding.weight", prefix);
+}
+
+/* A layer normalisation with its weights. */
+static int declare_layer_norm(struct model *m, size_t width, const char *name, struct tabft_failure *f)
+{
+    int error = declare_norm(m, width, name, f);
+    return error < 0 ? error : model_declare(m, MODEL_DRAW_ZERO, width, 0, f, "%s.bias", name);
+}
+
+/* What makes tokens of cells. */
+static int declare_cells(struct model *m, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct model_config *c = &m->config;
+    const struct model_stages *s = &c->stages;
+    const size_t numbers = v3_family_numbers(c);
+    if (s->fourier == 0) return declare_linear(m, MODEL_DRAW_FAN_IN, c->width, numbers, "x_embed", f);
+    TRY(model_declare(m, MODEL_DRAW_WAVES, c->group_features, s->fourier, f, "x_embed.fourier.frequencies"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, c->width, 2 * s->fourier, f, "x_embed.fourier.in_linear.weight"));
+    TRY(model_declare(m, MODEL_DRAW_FAN_IN, c->width, numbers, f, "x_embed.metadata_linear.weight"));
+    TRY(declare_layer_norm(m, c->width, "x_embed.layernorm", f));
+fail:
+    return error;
 }
 
 /* A regressor's buckets as TabPFN v3 lays them out for any number of them: lines between points. */
@@ -180,7 +226,7 @@ static int declare_constants(struct model *m, struct tabft_failure *f)
     const struct model_stages *s = &m->config.stages;
     const size_t width = m->config.width / s->row_heads;
     float *values;
-    TRY(model_declare_constant(m, V3_BORDERS, s->borders, &values, f));
+    TRY(model_declare_constant(m, m->architecture->borders, s->borders, &values, f));
     draw_borders(s->borders, values);
     if (!s->rotates) return 0;
     TRY(model_declare_constant(m, V3_FREQS, width / 2, &values, f));
@@ -193,15 +239,29 @@ int v3_family_declare(struct model *m, struct tabft_failure *f)
 {
     int error = 0;
     const struct model_config *c = &m->config;
-    const size_t numbers = c->group_features * (c->stages.has_indicators ? 2 : 1);
+    const size_t wide = c->width * c->stages.row_tokens;
     TRY(declare_constants(m, f));
-    TRY(declare_linear(m, MODEL_DRAW_FAN_IN, c->width, numbers, "x_embed", f));
-    TRY(declare_targets(m, c->width, "col_y_encoder", f));
+    TRY(declare_cells(m, f));
+    TRY(declare_targets(m, c->task, c->width, "col_y_encoder", f));
+    if (c->stages.norms_targets) TRY(declare_layer_norm(m, c->width, "col_y_layernorm", f));
     TRY(declare_columns(m, f));
     TRY(declare_rows(m, f));
-    TRY(declare_targets(m, c->width * c->stages.row_tokens, "icl_y_encoder", f));
+    TRY(declare_targets(m, c->task, wide, "icl_y_encoder", f));
+    if (c->stages.norms_targets) TRY(declare_layer_norm(m, wide, "icl_y_layernorm", f));
     TRY(declare_context(m, f));
-    TRY(declare_head(m, f));
+    TRY(declare_head(m, c->task, f));
+fail:
+    return error;
+}
+
+int v3_family_declare_idle(struct model *m, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct model_config *c = &m->config;
+    const enum model_task other = c->task == MODEL_CLASSIFICATION ? MODEL_REGRESSION : MODEL_CLASSIFICATION;
+    TRY(declare_targets(m, other, c->width, "col_y_encoder", f));
+    TRY(declare_targets(m, other, c->width * c->stages.row_tokens, "icl_y_encoder", f));
+    TRY(declare_head(m, other, f));
 fail:
     return error;
 }

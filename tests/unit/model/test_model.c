@@ -39,6 +39,13 @@ static const char small_v3[] =
     " \"feat_agg_num_cls_tokens\": 2, \"nlayers\": 2, \"icl_num_heads\": 4, \"icl_num_kv_heads_test\": 2,"
     " \"decoder_head_dim\": 8, \"decoder_num_heads\": 3, \"softmax_scaling_mlp_hidden_dim\": 16}";
 
+static const char small_v3_5[] =
+    "{\"embed_dim\": 32, \"dist_embed_num_blocks\": 2, \"dist_embed_num_heads\": 4,"
+    " \"dist_embed_num_inducing_points\": 8, \"feat_agg_num_blocks\": 2, \"feat_agg_num_heads\": 4,"
+    " \"feat_agg_num_cls_tokens\": 2, \"nlayers\": 2, \"icl_num_heads\": 4, \"icl_num_kv_heads_test\": 2,"
+    " \"decoder_head_dim\": 8, \"decoder_num_heads\": 3, \"softmax_scaling_mlp_hidden_dim\": 16,"
+    " \"fourier_encoding_num_frequencies\": 6, \"cell_ecdf_num_frequencies\": 2, \"cell_ecdf_num_buckets\": 64}";
+
 /* ---- opening and writing ---- */
 
 START_TEST(published_size_is_the_default)
@@ -74,22 +81,53 @@ START_TEST(published_size_of_v3_is_the_default)
     }
 END_TEST
 
-static struct model *open_at(const char *path)
+static struct model *open_for(const char *path, enum model_task task)
 {
     struct ckpt *c;
     struct model *m;
     MUST(ckpt_open(&c, path, &f));
-    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
+    MUST(model_open(&m, c, task, &f));
     ckpt_close(c);
     return m;
 }
+static struct model *open_at(const char *path) { return open_for(path, MODEL_ANY_TASK); }
+
+/* A v3.5 network has both heads, TabPFN counts the parameters of both, and eight frequencies that are not trained. */
+START_TEST(published_size_of_v3_5_is_the_default)
+    {
+        char folder[] = "test_model.XXXXXX", file[64];
+        struct model *m = draw_architecture("tabpfn_v3_5", "{\"nlayers\": 1}", 1);
+        const struct model_parameter *p = model_parameter_at(m, 0);
+        ck_assert_int_eq(model_task(m), MODEL_CLASSIFICATION);
+        ck_assert_uint_eq(model_outputs(m), 10);
+        ck_assert_uint_eq(model_parameters(m), 14774008 - 8);
+        ck_assert_uint_eq(model_weight_bytes(m), 4 * (24096640 - 8));
+        ck_assert_str_eq(p->name, "x_embed.fourier.frequencies");
+        double squares = 0;
+        for (size_t i = 0; i < p->count; i++) squares += pow(model_values(m)[i], 2) / (double)p->count;
+        ck_assert_double_eq_tol(sqrt(squares), 2, 0.4);
+        ck_assert(mkdtemp(folder) != NULL);
+        (void)snprintf(file, sizeof file, "%s/m.safetensors", folder);
+        MUST(model_write(m, model_values(m), file, false, &f));
+        model_close(m);
+        m = open_for(file, MODEL_REGRESSION);
+        ck_assert_int_eq(model_task(m), MODEL_REGRESSION);
+        ck_assert_uint_eq(model_outputs(m), 5000);
+        ck_assert_uint_eq(model_parameters(m), 19069184 - 8);
+        ck_assert_float_eq(model_borders(m)[5], -16.9f);
+        ck_assert_float_eq(model_borders(m)[5000], 128);
+        model_close(m);
+        ck_assert_int_eq(unlink(file), 0);
+        ck_assert_int_eq(rmdir(folder), 0);
+    }
+END_TEST
 
 /* Written and read again: the same names, shapes, numbers and metadata. */
-static void check_round_trip(const char *from)
+static void check_round_trip_for(const char *from, enum model_task task)
 {
     char path[] = "test_model.XXXXXX";
     struct ckpt *a, *b;
-    struct model *m = open_at(from);
+    struct model *m = open_for(from, task);
     ck_assert(mkdtemp(path) != NULL);
     char file[64];
     (void)snprintf(file, sizeof file, "%s/m.safetensors", path);
@@ -116,6 +154,9 @@ static void check_round_trip(const char *from)
     ck_assert_int_eq(rmdir(path), 0);
 }
 
+static void check_round_trip(const char *from) { check_round_trip_for(from, MODEL_ANY_TASK); }
+
+/* A v3.5 network keeps the other task's weights, and a regressor's criterion as a classifier. */
 START_TEST(written_models_come_back)
     {
         check_round_trip(unit_data("reference/v2_6_cls.model.safetensors"));
@@ -124,6 +165,8 @@ START_TEST(written_models_come_back)
         check_round_trip(unit_data("reference/v2_5_mlp_reg.model.safetensors"));
         check_round_trip(unit_data("reference/v3_cls.model.safetensors"));
         check_round_trip(unit_data("reference/v3_reg.model.safetensors"));
+        check_round_trip_for(unit_data("reference/v3_5.model.safetensors"), MODEL_CLASSIFICATION);
+        check_round_trip_for(unit_data("reference/v3_5.model.safetensors"), MODEL_REGRESSION);
     }
 END_TEST
 
@@ -301,6 +344,28 @@ START_TEST(wrong_files_of_v3_are_refused)
     }
 END_TEST
 
+START_TEST(wrong_files_of_v3_5_are_refused)
+    {
+        const char *const good = "reference/v3_5.model.safetensors";
+        check_refusal_of(good, "heads.output_projection.bias", DROP, NULL, "output_projection.bias is missing");
+        check_refusal_of(good, "heads.many_class_decoder.k_projection.weight", RETYPE, NULL, "not floating-point");
+        check_refusal_of(good, "heads.regression_borders", DROP, NULL, "regression_borders is missing");
+        check_refusal_of(good, "x_embed.fourier.frequencies", RESHAPE, NULL, "its shape is not [3, 6]");
+        check_refusal_of(good, "output_norm.weight", RENAME, "nonsense", "output_norm.weight is missing");
+        const struct {
+            const char *config, *message;
+        } wrong[] = {{"{\"max_num_classes\": 0}", "max_num_classes is 0"},
+                     {"{\"num_buckets\": 1}", "num_buckets is 1"},
+                     {"{\"fourier_encoding_num_frequencies\": 0}", "fourier_encoding_num_frequencies is 0"},
+                     {"{\"cell_ecdf_num_frequencies\": -1}", "cell_ecdf_num_frequencies is -1"},
+                     {"{\"cell_ecdf_num_buckets\": 1}", "cell_ecdf_num_buckets is 1"},
+                     {"{\"cell_ecdf_num_buckets\": null}", "cell_ecdf_num_buckets is not a whole number"},
+                     {"{\"feat_agg_num_heads\": 128}", "odd width 1"}};
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+            check_refusal_of(good, NULL, CONFIG, wrong[i].config, wrong[i].message);
+    }
+END_TEST
+
 /* ---- runs ---- */
 
 struct call {
@@ -382,6 +447,7 @@ START_TEST(plans_do_not_show)
         check_plans("tabpfn_v2_5", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2, \"encoder_type\": \"mlp\"}");
         check_plans("tabpfn_v2", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2}");
         check_plans("tabpfn_v3", small_v3);
+        check_plans("tabpfn_v3_5", small_v3_5);
     }
 END_TEST
 
@@ -434,10 +500,13 @@ static void check_growth(const struct model *m, size_t n_columns)
 
 START_TEST(memory_grows_with_rows)
     {
-        struct model *m = draw_model(small, 3), *v3 = draw_architecture("tabpfn_v3", small_v3, 3);
+        struct model *m = draw_model(small, 3), *v3 = draw_architecture("tabpfn_v3", small_v3, 3),
+                     *v3_5 = draw_architecture("tabpfn_v3_5", small_v3_5, 3);
         check_growth(m, 6);
         check_growth(v3, 2); /* a token a column */
+        check_growth(v3_5, 2);
         model_close(m);
+        model_close(v3_5);
         model_close(v3);
     }
 END_TEST
@@ -556,6 +625,7 @@ START_TEST(wrong_losses_are_refused)
 END_TEST
 
 UNIT_MAIN("model/model", published_size_is_the_default, published_size_of_v3_is_the_default,
+          published_size_of_v3_5_is_the_default,
           written_models_come_back, published_layouts_are_read, wrong_files_are_refused, wrong_files_of_v3_are_refused,
-          wrong_borders_and_layouts_are_refused, wrong_losses_are_refused, plans_do_not_show,
+          wrong_files_of_v3_5_are_refused,          wrong_borders_and_layouts_are_refused, wrong_losses_are_refused, plans_do_not_show,
           constant_columns_do_not_count, memory_grows_with_rows, published_size_fits, wrong_calls_are_refused)

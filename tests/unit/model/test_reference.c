@@ -34,12 +34,12 @@ static int32_t *codes(const struct ckpt *c, const char *name)
     return out;
 }
 
-static struct model *open_model(const char *name)
+static struct model *open_model(const char *name, enum model_task task)
 {
     struct ckpt *c;
     struct model *m;
     MUST(ckpt_open(&c, unit_data(name), &f));
-    MUST(model_open(&m, c, MODEL_ANY_TASK, &f));
+    MUST(model_open(&m, c, task, &f));
     ckpt_close(c);
     return m;
 }
@@ -135,9 +135,9 @@ static double gradient(struct model_run *run, const struct model *m, const struc
     return loss;
 }
 
-static void check_network(const char *model, const char *vectors, struct bounds bounds)
+static void check_network(const char *model, enum model_task task, const char *vectors, struct bounds bounds)
 {
-    struct model *m = open_model(model);
+    struct model *m = open_model(model, task);
     struct recorded r = open_recorded(vectors);
     const size_t n = model_parameters(m), n_logits = r.input.shape.n_query * model_outputs(m);
     float *logits, *slopes, *first_slopes = NULL, *first_logits = NULL;
@@ -179,7 +179,7 @@ static void check_architecture(const char *name, struct bounds bounds)
         char model[100], vectors[100];
         (void)snprintf(model, sizeof model, "reference/%s_%s.model.safetensors", name, tasks[i]);
         (void)snprintf(vectors, sizeof vectors, "reference/%s_%s.vectors.safetensors", name, tasks[i]);
-        check_network(model, vectors, bounds);
+        check_network(model, MODEL_ANY_TASK, vectors, bounds);
     }
 }
 
@@ -196,8 +196,27 @@ START_TEST(v3_comes_out) { check_architecture("v3", v3_bounds); }
 END_TEST
 START_TEST(other_choices_of_v3_come_out)
     {
-        check_network("reference/v3_variant_cls.model.safetensors", "reference/v3_variant_cls.vectors.safetensors",
+        check_network("reference/v3_variant_cls.model.safetensors", MODEL_ANY_TASK,
+                      "reference/v3_variant_cls.vectors.safetensors", v3_bounds);
+    }
+END_TEST
+
+/* One file for both tasks. */
+START_TEST(v3_5_comes_out)
+    {
+        check_network("reference/v3_5.model.safetensors", MODEL_CLASSIFICATION,
+                      "reference/v3_5_cls.vectors.safetensors", v3_bounds);
+        check_network("reference/v3_5.model.safetensors", MODEL_REGRESSION, "reference/v3_5_reg.vectors.safetensors",
                       v3_bounds);
+    }
+END_TEST
+
+START_TEST(other_choices_of_v3_5_come_out)
+    {
+        check_network("reference/v3_5_variant.model.safetensors", MODEL_CLASSIFICATION,
+                      "reference/v3_5_variant_cls.vectors.safetensors", v3_bounds);
+        check_network("reference/v3_5_variant.model.safetensors", MODEL_REGRESSION,
+                      "reference/v3_5_variant_reg.vectors.safetensors", v3_bounds);
     }
 END_TEST
 
@@ -216,7 +235,7 @@ START_TEST(constant_columns_come_out)
             (void)snprintf(model, sizeof model, "reference/%s_%s.model.safetensors", names[i / 2], tasks[i % 2]);
             (void)snprintf(target, sizeof target, "%s.y_context", tasks[i % 2]);
             (void)snprintf(logits_name, sizeof logits_name, "%s_%s.logits", names[i / 2], tasks[i % 2]);
-            struct model *m = open_model(model);
+            struct model *m = open_model(model, MODEL_ANY_TASK);
             float *y = floats(c, target, &n_context), *logits;
             const struct model_input input = {
                 .shape = {n_context, rows - n_context, ckpt_find(c, "x")->shape[2]}, .x = x, .y_context = y};
@@ -266,7 +285,7 @@ static void check_first_step(const char *task, bool classifies)
     char names[2][100];
     (void)snprintf(names[0], sizeof names[0], "reference/v2_6_%s.model.safetensors", task);
     (void)snprintf(names[1], sizeof names[1], "reference/finetune_v2_6_%s.vectors.safetensors", task);
-    struct model *m = open_model(names[0]);
+    struct model *m = open_model(names[0], MODEL_ANY_TASK);
     struct ckpt *c;
     double total = 0, squares = 0;
     MUST(ckpt_open(&c, unit_data(names[1]), &f));
@@ -321,4 +340,5 @@ START_TEST(first_recorded_steps_come_out)
 END_TEST
 
 UNIT_MAIN("model/reference", v2_comes_out, v2_5_comes_out, v2_5_with_mlp_comes_out, v2_6_comes_out, v3_comes_out,
-          other_choices_of_v3_come_out, constant_columns_come_out, first_recorded_steps_come_out)
+          other_choices_of_v3_come_out, v3_5_comes_out,
+          other_choices_of_v3_5_come_out, constant_columns_come_out, first_recorded_steps_come_out)
