@@ -227,8 +227,9 @@ int state_manifest_match(const struct state_manifest *m, const struct trainer *t
     TRY(same(m, "train_digest", "training table (--data, digest)", t->data.table->digest, "name that one", f));
     TRY(same(m, "valid_digest", "validation table (--valid, digest)", valid, "name that one", f));
     TRY(train_options_compare(t->o, json_object_get(m->root, "options"), f));
-    if (m->progress.epoch > t->o->epochs)
-        FAIL(f, TABFT_USE, "--epochs: %" PRIu64 " are done already; give as many or more", m->progress.epoch);
+    uint64_t begun = m->progress.epoch + (m->progress.position > 0);
+    if (begun > t->o->epochs)
+        FAIL(f, TABFT_USE, "--epochs: %" PRIu64 " are done or begun already; give as many or more", begun);
     if (m->n_parameters != t->n_parameters)
         FAIL(f, TABFT_INPUT, "the checkpoint has %zu parameters, the model %zu", m->n_parameters, t->n_parameters);
 fail:
