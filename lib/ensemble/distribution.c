@@ -45,10 +45,8 @@ static size_t bucket_of(const double *b, size_t n, double x, bool at)
     size_t low = 0, high = n - 1; /* low: a bucket that may hold x */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
-        if (b[middle] < x || (at && b[middle] == x))
-            low = middle;
-        else
-            high = middle;
+        if (b[middle] < x || (at && b[middle] == x)) low = middle;
+        else high = middle;
     }
     return low;
 }
@@ -100,29 +98,24 @@ fail:
 /* Softmax of the logits that are not masked, over temperature. False where one is not a number or all are masked. */
 static bool soften(const float *logit, const bool *is_masked, size_t n, double temperature, double *p)
 {
-    double most = -INFINITY, total = 0;
     for (size_t k = 0; k < n; k++) {
         if (!isfinite(logit[k])) return false;
         p[k] = is_masked[k] ? -INFINITY : (double)logit[k] / temperature;
-        most = fmax(most, p[k]);
     }
-    if (isinf(most)) return false;
-    for (size_t k = 0; k < n; k++) total += p[k] = exp(p[k] - most);
-    for (size_t k = 0; k < n; k++) p[k] /= total;
-    return true;
+    return numbers_softmax(p, n);
 }
 
-static void add_translated(const struct translation *t, const double *p, size_t n, double *sum)
+static void translate(const struct translation *t, const double *p, size_t n, double *out)
 {
-    for (size_t j = 0; j < n; j++) sum[j] += p[0] * t->low_tail[j] + p[n - 1] * t->high_tail[j];
-    for (size_t i = 0; i < t->n_pieces; i++) sum[t->piece[i].to] += t->piece[i].share * p[t->piece[i].from];
+    for (size_t j = 0; j < n; j++) out[j] = p[0] * t->low_tail[j] + p[n - 1] * t->high_tail[j];
+    for (size_t i = 0; i < t->n_pieces; i++) out[t->piece[i].to] += t->piece[i].share * p[t->piece[i].from];
 }
 
 /* What one estimator's logits are read with. */
 struct reading {
     const struct ensemble *e;
     size_t estimator, n; /* buckets */
-    double *own, *p;
+    double *own, *p, *translated;
     bool *is_masked, moves;
     struct translation translation;
 };
@@ -131,6 +124,7 @@ static void reading_close(struct reading *r)
 {
     translation_close(&r->translation);
     free(r->is_masked);
+    free(r->translated);
     free(r->p);
     free(r->own);
 }
@@ -143,6 +137,7 @@ static int reading_open(struct reading *r, const struct ensemble *e, size_t esti
     if (n_borders < 4) FAIL(f, TABFT_INPUT, "the network has %zu target buckets; at least 3 are needed", r->n);
     TRY(memory_new(&r->own, n_borders, sizeof *r->own, "borders of buckets", f));
     TRY(memory_new(&r->p, r->n, sizeof *r->p, "probabilities", f));
+    TRY(memory_new(&r->translated, r->n, sizeof *r->translated, "probabilities", f));
     TRY(memory_new(&r->is_masked, r->n, sizeof *r->is_masked, "borders of buckets", f));
     r->moves = ensemble_borders(e, estimator, borders, n_borders, r->own, r->is_masked);
     if (r->moves) TRY(translation_open(&r->translation, r->own, borders, n_borders, f));
@@ -153,43 +148,57 @@ fail:
     return error;
 }
 
-/* Adds the distribution of query row q to probability[n]. */
-static int reading_add(const struct reading *r, const float *logits, size_t q, double *probability,
-                       struct tabft_failure *f)
+/* *p: the distribution of query row q, [n] of r's memory. */
+static int read_row(const struct reading *r, const float *logits, size_t q, const double **p, struct tabft_failure *f)
 {
     if (!soften(logits + q * r->n, r->is_masked, r->n, ensemble_temperature(r->e), r->p))
         return tabft_fail(f, TABFT_INPUT,
                           "query row %zu: estimator %zu gives a logit that is not a number; the checkpoint or the row "
                           "is not sound",
                           q + 1, r->estimator + 1);
-    if (r->moves) add_translated(&r->translation, r->p, r->n, probability);
-    else
-        for (size_t k = 0; k < r->n; k++) probability[k] += r->p[k];
+    if (r->moves) translate(&r->translation, r->p, r->n, r->translated);
+    *p = r->moves ? r->translated : r->p;
     return 0;
 }
 
 int ensemble_add_distribution(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
                               const double *borders, size_t n_borders, double *probability, struct tabft_failure *f)
 {
-    struct reading r;
+    struct reading r = {0};
+    const double *p;
     int error;
     TRY(reading_open(&r, e, estimator, borders, n_borders, f));
-    for (size_t q = 0; error == 0 && q < n_query; q++)
-        error = reading_add(&r, logits, q, probability + q * (n_borders - 1), f);
-    reading_close(&r);
+    for (size_t q = 0; q < n_query; q++) {
+        TRY(read_row(&r, logits, q, &p, f));
+        for (size_t k = 0; k < r.n; k++) probability[q * r.n + k] += e->average_before_softmax ? log(p[k]) : p[k];
+    }
 fail:
+    reading_close(&r);
     return error;
+}
+
+int ensemble_end_distribution(const struct ensemble *e, size_t n_query, size_t n_borders, double *probability,
+                              struct tabft_failure *f)
+{
+    size_t n = n_borders - 1;
+    for (size_t i = 0; i < n_query * n; i++) probability[i] /= (double)ensemble_count(e);
+    for (size_t q = 0; e->average_before_softmax && q < n_query; q++)
+        if (!numbers_softmax(probability + q * n, n))
+            return tabft_fail(f, TABFT_INPUT,
+                              "query row %zu: no target is possible to all estimators; average after the softmax",
+                              q + 1);
+    return 0;
 }
 
 int ensemble_distribution(const struct ensemble *e, const float *logits, size_t n_query, const double *borders,
                           size_t n_borders, double *probability, struct tabft_failure *f)
 {
-    size_t n = n_query * (n_borders - 1), n_estimators = ensemble_count(e);
-    int error = 0;
+    size_t n = n_query * (n_borders - 1);
+    int error;
     for (size_t i = 0; i < n; i++) probability[i] = 0;
-    for (size_t i = 0; i < n_estimators; i++)
+    for (size_t i = 0; i < ensemble_count(e); i++)
         TRY(ensemble_add_distribution(e, i, logits + i * n, n_query, borders, n_borders, probability, f));
-    for (size_t i = 0; i < n; i++) probability[i] /= (double)n_estimators;
+    TRY(ensemble_end_distribution(e, n_query, n_borders, probability, f));
 fail:
     return error;
 }
@@ -199,17 +208,15 @@ int ensemble_add_means(const struct ensemble *e, size_t estimator, const float *
 {
     const struct ensemble_targets scale = ensemble_targets(e);
     struct reading r = {0};
-    double *row = NULL;
+    const double *p;
     int error;
+    if (e->average_before_softmax) FAIL(f, TABFT_USE, "means of estimators are averaged after the softmax only");
     TRY(reading_open(&r, e, estimator, borders, n_borders, f));
-    TRY(memory_new(&row, r.n, sizeof *row, "probabilities", f));
     for (size_t q = 0; q < n_query; q++) {
-        memset(row, 0, r.n * sizeof *row);
-        TRY(reading_add(&r, logits, q, row, f));
-        mean[q] += ensemble_mean(scale, borders, n_borders, row);
+        TRY(read_row(&r, logits, q, &p, f));
+        mean[q] += ensemble_mean(scale, borders, n_borders, p);
     }
 fail:
-    free(row);
     reading_close(&r);
     return error;
 }
@@ -252,11 +259,8 @@ double ensemble_quantile(struct ensemble_targets t, const double *borders, size_
     for (size_t i = 0; i <= last; i++) total += probability[i];
     while (k < last && before + probability[k] / total < q) before += probability[k++] / total;
     double inside = fmin(fmax((q - before) / (probability[k] / total), 0), 1), width = borders[k + 1] - borders[k], z;
-    if (k == 0)
-        z = borders[1] - width / half_width * sqrt(2.0) * inverse_erf(1 - inside);
-    else if (k == last)
-        z = borders[last] + width / half_width * sqrt(2.0) * inverse_erf(inside);
-    else
-        z = borders[k] + width * inside;
+    if (k == 0) z = borders[1] - width / half_width * sqrt(2.0) * inverse_erf(1 - inside);
+    else if (k == last) z = borders[last] + width / half_width * sqrt(2.0) * inverse_erf(inside);
+    else z = borders[k] + width * inside;
     return z * t.std + t.mean;
 }

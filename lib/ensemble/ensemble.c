@@ -15,6 +15,10 @@ static int check_options(const struct ensemble_options *o, const struct config *
                          struct tabft_failure *f)
 {
     if (o->n_estimators < 1) return tabft_fail(f, TABFT_USE, "estimators: 0 of them; use at least 1");
+    if (!(o->softmax_temperature >= 0) || isinf(o->softmax_temperature))
+        return tabft_fail(f, TABFT_USE, "softmax temperature: %g; use a number above 0", o->softmax_temperature);
+    if (is_regression && o->balance_probabilities)
+        return tabft_fail(f, TABFT_USE, "targets: numbers, whose probabilities cannot be balanced; leave that out");
     if (is_regression && o->n_classes == 0) return 0;
     if (is_regression) return tabft_fail(f, TABFT_USE, "targets: numbers and %zu classes at once", o->n_classes);
     if (o->n_classes < 2)
@@ -66,16 +70,15 @@ static int plan_estimators(struct ensemble *e, uint32_t seed, struct tabft_failu
     TRY(memory_new(&n_numbers, n_columns + 1, sizeof *n_numbers, "kinds of columns", f));
     for (size_t j = 0; j < n_columns; j++) { /* fine-tuning takes texts and constants for numbers here, prediction does
                                                 not */
-        bool is_number =
-            e->phase == ENSEMBLE_FINETUNING ? e->kind[j].kind != KIND_CATEGORY : e->kind[j].kind == KIND_NUMBER;
+        bool is_number = e->phase == ENSEMBLE_FINETUNING ? e->kind[j].kind != KIND_CATEGORY
+                                                         : e->kind[j].kind == KIND_NUMBER;
         n_numbers[j + 1] = n_numbers[j] + (is_number ? 1 : 0);
     }
     TRY(subsets_columns(e->estimator, e->n_estimators, &e->config, e->phase, n_rows, n_columns, n_numbers,
                         seeds.columns, f));
     if (e->phase == ENSEMBLE_FINETUNING)
         for (size_t i = 0; i < e->n_estimators; i++) e->estimator[i].n_rows = n_rows;
-    else
-        TRY(subsets_rows(e->estimator, e->n_estimators, &e->config, n_rows, e->y, e->n_classes, seeds.rows, f));
+    else TRY(subsets_rows(e->estimator, e->n_estimators, &e->config, n_rows, e->y, e->n_classes, seeds.rows, f));
 fail:
     free(n_numbers);
     return error;
@@ -92,6 +95,9 @@ static int open_any(struct ensemble **out, const struct ensemble_options *option
     TRY(memory_new(&e, 1, sizeof *e, "the estimators", f));
     TRY(config_read(&e->config, options->architecture, options->inference_config, target != NULL, f));
     TRY(check_options(options, &e->config, target != NULL, f));
+    if (options->softmax_temperature > 0) e->config.temperature = options->softmax_temperature;
+    e->average_before_softmax = options->average_before_softmax;
+    e->balance_probabilities = options->balance_probabilities;
     e->phase = options->phase;
     e->n_classes = options->n_classes;
     e->parts[0] = *context;

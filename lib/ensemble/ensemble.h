@@ -72,6 +72,10 @@ struct ensemble_options {
      * there is no inference_config. NULL or "tabpfn_v2": v2's preset, any other: v2.5's, as TabPFN does. */
     const char *architecture;
     const char *inference_config; /* the checkpoint's JSON text, or NULL where it has none */
+    /* How predictions are put together; TabPFN's arguments of these names. */
+    double softmax_temperature;  /* 0: the inference_config's */
+    bool average_before_softmax; /* the mean over estimators is taken of logits (regression: of log probabilities) */
+    bool balance_probabilities;  /* classes: each is divided by its share of the context's rows */
 };
 
 /* The estimators for one fit: column kinds and codes, drawn configs, pipeline seeds, column subsets. Immutable. */
@@ -124,8 +128,8 @@ int ensemble_columns_max(const struct ensemble_options *options, size_t n_column
 /* ---- Logits out ---- */
 
 /* logits [n_estimators][n_query][n_outputs], n_outputs >= n_classes -> probability [n_query][n_classes]: un-permute,
- * temperature, softmax, mean over estimators, divide by the row sum (spec 4.1). Errors: TABFT_INPUT for a logit that
- * is not finite. */
+ * temperature, softmax, mean over estimators (or mean, then softmax), balance where asked for, divide by the row sum
+ * (spec 4.1). Errors: TABFT_INPUT for a logit that is not finite, and where a class to balance has no context row. */
 int ensemble_probabilities(const struct ensemble *e, const float *logits, size_t n_query, size_t n_outputs,
                            double *probability, struct tabft_failure *f) TABFT_MUST_CHECK;
 

@@ -37,6 +37,8 @@ size_t numbers_sorted(const double *value, size_t n, double *out, double *scratc
 double numbers_quantile(const double *sorted, size_t m, double q);
 /* numpy's pairwise sum of contiguous values. */
 double numbers_sum(const double *value, size_t n);
+/* Softmax in place; minus infinity gives 0. False where there is nothing else or a value is not a number. */
+bool numbers_softmax(double *value, size_t n);
 
 /* ---- The inference_config (config.c) ---- */
 /* One way to reshape a column, one entry of reshape_list. Runs on columns side by side, so it must not fail: `scratch`
@@ -156,6 +158,7 @@ struct ensemble {
     struct config config;
     enum ensemble_phase phase;
     size_t n_classes; /* 0: regression */
+    bool average_before_softmax, balance_probabilities;
     const struct ensemble_columns *context, *query;
     struct ensemble_columns parts[2]; /* what they point to: the matrices stay the caller's */
     const int32_t *y;                 /* classification */

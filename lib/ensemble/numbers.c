@@ -81,10 +81,8 @@ static void settle_zeros(double *sorted, size_t n)
     size_t first = 0, last = n;
     while (first < last) { /* the first that is not below zero */
         size_t middle = first + (last - first) / 2;
-        if (sorted[middle] < 0)
-            first = middle + 1;
-        else
-            last = middle;
+        if (sorted[middle] < 0) first = middle + 1;
+        else last = middle;
     }
     size_t end = first;
     while (end < n && sorted[end] == 0) end++;
@@ -133,4 +131,14 @@ double numbers_sum(const double *value, size_t n)
     size_t half = n / 2;
     half -= half % 8;
     return numbers_sum(value, half) + numbers_sum(value + half, n - half);
+}
+
+bool numbers_softmax(double *value, size_t n)
+{
+    double most = -INFINITY, total = 0;
+    for (size_t k = 0; k < n; k++)
+        if (value[k] > most) most = value[k];
+    for (size_t k = 0; k < n; k++) total += value[k] = exp(value[k] - most);
+    for (size_t k = 0; k < n; k++) value[k] /= total;
+    return isfinite(most) && isfinite(total);
 }

@@ -29,19 +29,24 @@ bool ensemble_borders(const struct ensemble *e, size_t estimator, const double *
                       bool *is_masked);
 
 /* logits [n_estimators][n_query][n_borders - 1] -> probability [n_query][n_borders - 1] of z's buckets: temperature,
- * mask, softmax, translation from each estimator's borders to z's, mean. Errors: TABFT_INPUT for a logit that is not a
- * number. */
+ * mask, softmax, translation from each estimator's borders to z's, mean (of logarithms where average_before_softmax).
+ * Errors: TABFT_INPUT for a logit that is not a number. */
 int ensemble_distribution(const struct ensemble *e, const float *logits, size_t n_query, const double *borders,
                           size_t n_borders, double *probability, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* The same for one estimator's logits [n_query][n_borders - 1], added to what is there: the caller zeroes first and
- * divides by the number of estimators in the end (ensemble_mean and ensemble_quantile need no division). */
+/* The same for one estimator's logits [n_query][n_borders - 1], added to what is there: the caller zeroes first and calls
+ * ensemble_end_distribution after the last (ensemble_mean and ensemble_quantile need that only where
+ * average_before_softmax is asked for). */
 int ensemble_add_distribution(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
                               const double *borders, size_t n_borders, double *probability,
                               struct tabft_failure *f) TABFT_MUST_CHECK;
 
+int ensemble_end_distribution(const struct ensemble *e, size_t n_query, size_t n_borders, double *probability,
+                              struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* Adds the means of that estimator's distributions to mean [n_query], in the units of the targets. The mean of all
- * estimators' distribution is the mean of their means, so this is all that predictions without quantiles need. */
+ * estimators' distribution is the mean of their means, so this is all that predictions without quantiles need; but not
+ * where average_before_softmax is asked for: TABFT_USE. */
 int ensemble_add_means(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
                        const double *borders, size_t n_borders, double *mean, struct tabft_failure *f) TABFT_MUST_CHECK;
 

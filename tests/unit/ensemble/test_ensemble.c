@@ -286,10 +286,8 @@ START_TEST(outliers_are_clipped_in_prediction)
         MUST(ensemble_open(&e, &options, &context, data.y, phase ? NULL : &query, &f));
         MUST(ensemble_call(e, 1, phase ? &query : NULL, NULL, &call, &f)); /* the estimator without a transform */
         for (size_t j = 0; j < call.n_columns; j++) most = fmaxf(most, call.x[CONTEXT * call.n_columns + j]);
-        if (phase)
-            ck_assert(most > 10 && most < 1e4f);
-        else
-            ck_assert(most == 1e6f);
+        if (phase) ck_assert(most > 10 && most < 1e4f);
+        else ck_assert(most == 1e6f);
         ensemble_call_clear(&call);
         ensemble_close(e);
     }
@@ -408,6 +406,9 @@ START_TEST(tables_that_cannot_be_are_refused)
     options.n_classes = CLASSES;
     options.n_estimators = 0;
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_USE, "0 of them");
+    options.n_estimators = 1;
+    options.softmax_temperature = -0.5;
+    MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_USE, "softmax temperature: -0.5");
 }
 END_TEST
 
@@ -464,6 +465,12 @@ START_TEST(probabilities_undo_the_permutations)
     logits[1][1][0] = NAN;
     MUST_FAIL(ensemble_probabilities(e, &logits[0][0][0], ROWS, OUTPUTS, &p[0][0], &f), TABFT_INPUT,
               "query row 2: estimator 2");
+    ensemble_close(e);
+
+    for (size_t k = 0; k < CONTEXT; k++) data.y[k] %= 2; /* a class without a row */
+    options.balance_probabilities = true;
+    MUST(ensemble_open(&e, &options, &context, data.y, NULL, &f));
+    MUST_FAIL(ensemble_probabilities(e, &logits[0][0][0], 1, OUTPUTS, &p[0][0], &f), TABFT_INPUT, "class 2 (from 0)");
     ensemble_close(e);
 }
 END_TEST

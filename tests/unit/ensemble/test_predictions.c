@@ -104,6 +104,7 @@ struct session {
     char name[128];
     struct ckpt *vectors;
     struct model *model;
+    struct ensemble_options options;
     struct ensemble *ensemble;
     int32_t code[ROWS_MAX]; /* borrowed by the ensemble */
 };
@@ -120,22 +121,22 @@ static void session_open(struct session *s, const struct recorded *recorded)
     MUST(ckpt_open(&weights, unit_data(file), &f));
     MUST(model_open(&s->model, weights, MODEL_ANY_TASK, &f));
     ckpt_close(weights);
+    s->options = (struct ensemble_options){.n_estimators = ESTIMATORS,
+                                           .seed = SEED,
+                                           .phase = ENSEMBLE_PREDICTION,
+                                           .architecture = model_architecture(s->model),
+                                           .inference_config = model_inference_config(s->model)};
 }
 
 static void session_fit(struct session *s, const struct ensemble_columns *train, const double *y, size_t n_classes)
 {
-    const struct ensemble_options options = {.n_estimators = ESTIMATORS,
-                                             .seed = SEED,
-                                             .phase = ENSEMBLE_PREDICTION,
-                                             .n_classes = n_classes,
-                                             .architecture = model_architecture(s->model),
-                                             .inference_config = model_inference_config(s->model)};
+    s->options.n_classes = n_classes;
     if (n_classes == 0) {
-        MUST(ensemble_open_regression(&s->ensemble, &options, train, y, NULL, &f));
+        MUST(ensemble_open_regression(&s->ensemble, &s->options, train, y, NULL, &f));
         return;
     }
     for (size_t i = 0; i < train->n_rows; i++) s->code[i] = (int32_t)y[i];
-    MUST(ensemble_open(&s->ensemble, &options, train, s->code, NULL, &f));
+    MUST(ensemble_open(&s->ensemble, &s->options, train, s->code, NULL, &f));
 }
 
 static void session_close(struct session *s)
@@ -233,10 +234,10 @@ static void predict_means(const struct session *s, const float *logits, size_t n
     free(borders);
 }
 
-static void compare_predictions(const struct session *s)
+/* Ours from the recorded inputs against predictions [rows][classes] or [rows]. */
+static void compare_predictions(const struct session *s, const struct ckpt_tensor *theirs)
 {
     bool is_regression = ensemble_classes(s->ensemble) == 0;
-    const struct ckpt_tensor *theirs = tensor_of(s->vectors, is_regression ? "mean" : "proba");
     size_t n_query = theirs->shape[0];
     float *logits = recorded_logits(s, n_query);
     double *ours = malloc(theirs->count * sizeof *ours), worst = 0;
@@ -245,39 +246,49 @@ static void compare_predictions(const struct session *s)
     else MUST(ensemble_probabilities(s->ensemble, logits, n_query, model_outputs(s->model), ours, &f));
     for (size_t i = 0; i < theirs->count; i++)
         worst = fmax(worst, fabs(ours[i] - ckpt_value(theirs, i)) / fmax(1, fabs(ckpt_value(theirs, i))));
-    printf("%s: largest difference of a prediction from the recorded inputs %.3g\n", s->name, worst);
+    printf("%s: largest difference of %s from the recorded inputs %.3g\n", s->name, theirs->name, worst);
     (void)fflush(stdout);
     ck_assert_msg(worst <= 2e-5, "%s: a prediction differs by %.3g", s->name, worst);
     free(ours);
     free(logits);
 }
 
-static void predict(const struct recorded *recorded)
-{
-    static struct csv train, test;
-    struct session s;
+/* A recorded table, its texts as ranks. */
+struct sheets {
+    struct csv train, test;
     bool is_text[COLUMNS_MAX];
     double missing_rank[COLUMNS_MAX];
-    size_t n_classes = 0;
-    session_open(&s, recorded);
-    read_csv(s.name, "train", &train);
-    read_csv(s.name, "test", &test);
-    for (size_t j = 0; j <= train.n_columns; j++) {
-        const char *sorted[ROWS_MAX];
-        size_t n = dictionary_of(&train, j, sorted);
-        is_text[j] = has_text(&train, j);
-        missing_rank[j] = ensemble_missing_rank(sorted, n);
-        fill(&train, j, is_text[j], sorted, n);
-        fill(&test, j, is_text[j], sorted, n);
-        if (j == train.n_columns && is_text[j]) n_classes = n;
+    size_t n_classes; /* 0: the target is a number */
+    struct ensemble_columns context, query;
+};
+
+static void read_sheets(const char *name, struct sheets *t)
+{
+    const char *sorted[ROWS_MAX];
+    t->n_classes = 0;
+    read_csv(name, "train", &t->train);
+    read_csv(name, "test", &t->test);
+    for (size_t j = 0; j <= t->train.n_columns; j++) {
+        size_t n = dictionary_of(&t->train, j, sorted);
+        t->is_text[j] = has_text(&t->train, j);
+        t->missing_rank[j] = ensemble_missing_rank(sorted, n);
+        fill(&t->train, j, t->is_text[j], sorted, n);
+        fill(&t->test, j, t->is_text[j], sorted, n);
+        if (j == t->train.n_columns && t->is_text[j]) t->n_classes = n;
     }
-    struct ensemble_columns context = {.n_rows = train.n, .n_columns = train.n_columns, .x = train.x};
-    struct ensemble_columns query = {.n_rows = test.n, .n_columns = test.n_columns, .x = test.x};
-    context.is_text = query.is_text = is_text;
-    context.missing_rank = query.missing_rank = missing_rank;
-    session_fit(&s, &context, train.y, n_classes);
-    compare_inputs(&s, &query);
-    compare_predictions(&s);
+    t->context = (struct ensemble_columns){t->train.n, t->train.n_columns, t->train.x, t->is_text, t->missing_rank};
+    t->query = (struct ensemble_columns){t->test.n, t->test.n_columns, t->test.x, t->is_text, t->missing_rank};
+}
+
+static void predict(const struct recorded *recorded)
+{
+    static struct sheets t;
+    struct session s;
+    session_open(&s, recorded);
+    read_sheets(s.name, &t);
+    session_fit(&s, &t.context, t.train.y, t.n_classes);
+    compare_inputs(&s, &t.query);
+    compare_predictions(&s, tensor_of(s.vectors, t.n_classes == 0 ? "mean" : "proba"));
     session_close(&s);
 }
 
@@ -335,7 +346,7 @@ static void predict_wide(const struct recorded *recorded)
     for (size_t i = 0; i < train.n_rows; i++) y[i] = ckpt_value(tensor_of(c, "y_train"), i);
     session_fit(&s, &train, y, 3);
     compare_inputs(&s, &test);
-    compare_predictions(&s);
+    compare_predictions(&s, tensor_of(s.vectors, "proba"));
     session_close(&s);
     free((void *)(uintptr_t)train.x);
     free((void *)(uintptr_t)test.x);
@@ -348,4 +359,37 @@ START_TEST(wide_tables)
 }
 END_TEST
 
-UNIT_MAIN("ensemble/predictions", numeric_tables, mixed_tables, wide_tables)
+/* What is done with the logits: tests/data/reference/make_options.py. */
+START_TEST(ways_to_average)
+{
+    static struct sheets t;
+    static const struct {
+        struct recorded recorded;
+        const char *option;
+        bool before, balanced;
+        double temperature;
+    } ways[] = {
+        {{"mixed", "v2_6_cls", ESTIMATORS, 0}, "before", true, false, 0},
+        {{"mixed", "v2_6_cls", ESTIMATORS, 0}, "balanced", false, true, 0},
+        {{"mixed", "v2_6_cls", ESTIMATORS, 0}, "all", true, true, 0.5},
+        {{"numeric", "v2_6_reg", ESTIMATORS, 0}, "before", true, false, 0},
+        {{"numeric", "v2_6_reg", ESTIMATORS, 0}, "all", true, false, 0.5},
+    };
+    struct ckpt *expected;
+    MUST(ckpt_open(&expected, unit_data("reference/predict_options.safetensors"), &f));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct session s;
+        session_open(&s, &ways[i].recorded);
+        s.options.average_before_softmax = ways[i].before;
+        s.options.balance_probabilities = ways[i].balanced;
+        s.options.softmax_temperature = ways[i].temperature;
+        read_sheets(s.name, &t);
+        session_fit(&s, &t.context, t.train.y, t.n_classes);
+        compare_predictions(&s, tensor_of(expected, "%s.%s", s.name, ways[i].option));
+        session_close(&s);
+    }
+    ckpt_close(expected);
+}
+END_TEST
+
+UNIT_MAIN("ensemble/predictions", numeric_tables, mixed_tables, wide_tables, ways_to_average)

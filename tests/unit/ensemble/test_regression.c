@@ -19,8 +19,8 @@ static struct ensemble *open_fit(size_t n, const char *config)
     return e;
 }
 
-#define CONFIG                                                                                                         \
-    "{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\"}, {\"name\": \"squashing_scaler_default\"}],"                    \
+#define CONFIG                                                                                      \
+    "{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\"}, {\"name\": \"squashing_scaler_default\"}]," \
     " \"REGRESSION_Y_PREPROCESS_TRANSFORMS\": [null, \"safepower\"]}"
 
 static void near(double ours, double theirs, double tolerance, const char *what)
@@ -102,6 +102,9 @@ START_TEST(what_cannot_be_is_refused)
     options.n_classes = 2;
     MUST_FAIL(ensemble_open_regression(&e, &options, &context, y, NULL, &f), TABFT_USE, "numbers and 2 classes");
     options.n_classes = 0;
+    options.balance_probabilities = true;
+    MUST_FAIL(ensemble_open_regression(&e, &options, &context, y, NULL, &f), TABFT_USE, "cannot be balanced");
+    options.balance_probabilities = false;
     options.inference_config = "{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\"}],"
                                " \"REGRESSION_Y_PREPROCESS_TRANSFORMS\": [\"quantile_norm\"]}";
     MUST_FAIL(ensemble_open_regression(&e, &options, &context, y, NULL, &f), TABFT_INPUT, "is \"quantile_norm\"");
