@@ -67,14 +67,10 @@ static int read_temperature(struct config *c, const char *key, const json_t *val
 static int read_outliers(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     const char *text = json_string_value(value);
-    if (json_is_null(value))
-        c->outlier_std = 0;
-    else if (json_is_number(value) && json_number_value(value) > 0)
-        c->outlier_std = json_number_value(value);
-    else if (text != NULL && strcmp(text, "auto") == 0)
-        c->outlier_std = OUTLIERS_AUTO;
-    else
-        return config_refuse(key, value, "a number above 0, null or auto is needed", f);
+    if (json_is_null(value)) c->outlier_std = 0;
+    else if (json_is_number(value) && json_number_value(value) > 0) c->outlier_std = json_number_value(value);
+    else if (text != NULL && strcmp(text, "auto") == 0) c->outlier_std = OUTLIERS_AUTO;
+    else return config_refuse(key, value, "a number above 0, null or auto is needed", f);
     return 0;
 }
 
@@ -111,12 +107,10 @@ static int read_targets(struct config *c, const char *key, const json_t *value, 
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(value, i);
         const char *name = json_is_null(entry) ? "none" : json_string_value(entry);
-        if (name != NULL && strcmp(name, "none") == 0)
-            c->target[i] = TARGET_AS_IS;
+        if (name != NULL && strcmp(name, "none") == 0) c->target[i] = TARGET_AS_IS;
         else if (name != NULL && (strcmp(name, "safepower") == 0 || strcmp(name, "power") == 0))
             c->target[i] = TARGET_POWER;
-        else
-            return config_refuse(key, entry, "use null, none, power or safepower", f);
+        else return config_refuse(key, entry, "use null, none, power or safepower", f);
     }
     return 0;
 }
@@ -154,12 +148,10 @@ static int read_polynomials(struct config *c, const char *key, const json_t *val
 static int read_row_subset(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     double size = json_number_value(value);
-    if (json_is_null(value))
-        c->row_subset = 0;
+    if (json_is_null(value)) c->row_subset = 0;
     else if ((json_is_integer(value) && size >= 1) || (json_is_real(value) && size > 0 && size < 1))
         c->row_subset = size;
-    else
-        return config_refuse(key, value, "use null, a count of rows from 1 or a share between 0 and 1", f);
+    else return config_refuse(key, value, "use null, a count of rows from 1 or a share between 0 and 1", f);
     return 0;
 }
 
@@ -175,6 +167,11 @@ static int read_column_subsets(struct config *c, const char *key, const json_t *
     int word = 0, error = config_word(&word, column_words, key, value, f);
     c->column_subsets = (enum column_subsets)word;
     return error;
+}
+
+static int read_infinities(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+{
+    return config_bool(&c->passes_infinities, key, value, f);
 }
 
 static int read_must_be_false(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
@@ -198,10 +195,10 @@ static int read_nothing(struct config *c, const char *key, const json_t *value, 
     return 0;
 }
 
-#define SIZE_FIELD(function, member, least)                                                                            \
-    static int function(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)               \
-    {                                                                                                                  \
-        return config_size(&c->member, key, value, least, f);                                                          \
+#define SIZE_FIELD(function, member, least)                                                              \
+    static int function(struct config *c, const char *key, const json_t *value, struct tabft_failure *f) \
+    {                                                                                                    \
+        return config_size(&c->member, key, value, least, f);                                            \
     }
 SIZE_FIELD(read_min_unique_number, min_unique_number, 0)
 SIZE_FIELD(read_min_rows, min_rows_to_infer, 0)
@@ -242,7 +239,7 @@ static const struct field {
     {"MAX_NUMBER_OF_SAMPLES", read_nothing},
     {"MAX_CPU_SAMPLES", read_nothing},
     {"FIX_NAN_BORDERS_AFTER_TARGET_TRANSFORM", read_repair},
-    {"PASSTHROUGH_INF", read_must_be_false},
+    {"PASSTHROUGH_INF", read_infinities},
     {"_REGRESSION_DEFAULT_OUTLIER_REMOVAL_STD", read_outliers_regression},
     {"_CLASSIFICATION_DEFAULT_OUTLIER_REMOVAL_STD", read_outliers_classification},
     /* End of fields */
@@ -253,7 +250,8 @@ static int read_fields(struct config *c, json_t *root, struct tabft_failure *f)
     const char *key;
     json_t *value;
     int error = 0;
-    json_object_foreach (root, key, value) {
+    json_object_foreach(root, key, value)
+    {
         size_t i = 0;
         while (i < sizeof fields / sizeof *fields && strcmp(fields[i].name, key) != 0) i++;
         if (i == sizeof fields / sizeof *fields)
@@ -267,8 +265,8 @@ fail:
 
 static const char *preset_of(const char *architecture, bool is_regression)
 {
-    bool v2 =
-        architecture == NULL || strcmp(architecture, "tabpfn_v2") == 0 || strcmp(architecture, "\"tabpfn_v2\"") == 0;
+    bool v2 = architecture == NULL || strcmp(architecture, "tabpfn_v2") == 0 ||
+              strcmp(architecture, "\"tabpfn_v2\"") == 0;
     if (is_regression) return v2 ? preset_v2_regressor : preset_v2_5_regressor;
     return v2 ? preset_v2 : preset_v2_5;
 }
@@ -295,8 +293,8 @@ int config_read(struct config *c, const char *architecture, const char *json, bo
         .max_classes = 10,
     };
     json_error_t where;
-    json_t *root =
-        json_loads(json != NULL ? json : preset_of(architecture, is_regression), JSON_REJECT_DUPLICATES, &where);
+    json_t *root = json_loads(json != NULL ? json : preset_of(architecture, is_regression), JSON_REJECT_DUPLICATES,
+                              &where);
     int error = 0;
     if (root == NULL)
         FAIL(f, TABFT_INPUT, "inference_config:%d:%d: not JSON (%.80s); the checkpoint is damaged", where.line,

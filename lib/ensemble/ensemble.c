@@ -31,10 +31,11 @@ static int check_options(const struct ensemble_options *o, const struct config *
     return 0;
 }
 
-static int check_finite(const struct ensemble_columns *part, const char *what, struct tabft_failure *f)
+static int check_finite(const struct ensemble *e, const struct ensemble_columns *part, const char *what,
+                        struct tabft_failure *f)
 {
     size_t n = part->n_rows * part->n_columns;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; !e->config.passes_infinities && i < n; i++)
         if (isinf(part->x[i]))
             return tabft_fail(f, TABFT_INPUT,
                               "%s row %zu, column %zu: infinite, and the checkpoint does not pass "
@@ -51,8 +52,8 @@ static int check_parts(const struct ensemble *e, struct tabft_failure *f)
     if (e->query != NULL && e->query->n_columns != e->context->n_columns)
         FAIL(f, TABFT_INPUT, "estimators: %zu columns in the query, %zu in the context", e->query->n_columns,
              e->context->n_columns);
-    TRY(check_finite(e->context, "context", f));
-    if (e->query != NULL) TRY(check_finite(e->query, "query", f));
+    TRY(check_finite(e, e->context, "context", f));
+    if (e->query != NULL) TRY(check_finite(e, e->query, "query", f));
     for (size_t i = 0; e->y != NULL && i < e->context->n_rows; i++)
         if (e->y[i] < 0 || (size_t)e->y[i] >= e->n_classes)
             FAIL(f, TABFT_INPUT, "context row %zu: class code %d of %zu classes", i + 1, e->y[i], e->n_classes);
@@ -227,7 +228,7 @@ static int cast(const struct frame *x, float *out, struct threads *pool, struct 
     struct casting c = {x, out};
     threads_run(pool, (x->n_rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK, cast_block, &c);
     for (size_t i = 0; i < x->n_rows * x->n_columns; i++)
-        if (isinf(out[i]))
+        if (isinf(out[i]) && !isinf(x->column[i % x->n_columns].value[i / x->n_columns]))
             return tabft_fail(f, TABFT_INPUT,
                               "%s row %zu: a value is too large for the network's float32; scale that column",
                               i / x->n_columns < x->n_context ? "context" : "query",
@@ -253,6 +254,7 @@ static int run_steps(const struct ensemble *e, const struct estimator *s, struct
                      struct ensemble_call *call, struct tabft_failure *f)
 {
     int error;
+    if (e->config.passes_infinities) TRY(step_infinities(x, f));
     TRY(step_polynomials(x, e->config.polynomials, s->seed, f));
     TRY(step_constant(x, f));
     TRY(step_reshape(x, s->preprocessor, s->seed, pool, f));
@@ -266,6 +268,7 @@ static int run_steps(const struct ensemble *e, const struct estimator *s, struct
         TRY(step_fingerprint(x, pool, f));
     }
     TRY(step_shuffle(x, e->config.column_shift, s->column_shift, s->seed, &call->fingerprint_column, f));
+    step_infinities_back(x);
 fail:
     return error;
 }
@@ -300,7 +303,7 @@ int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensem
     if (query != NULL && query->n_columns != e->context->n_columns)
         FAIL(f, TABFT_INPUT, "estimators: %zu columns in the query, %zu in the context", query->n_columns,
              e->context->n_columns);
-    if (query != NULL) TRY(check_finite(query, "query", f));
+    if (query != NULL) TRY(check_finite(e, query, "query", f));
     if (query == NULL) query = e->query;
     call->n_query = query != NULL ? query->n_rows : 0;
     if (!size_add(call->n_context, call->n_query, &n_rows)) n_rows = SIZE_MAX;

@@ -84,8 +84,8 @@ struct ensemble;
 /* Prepares the estimators for a context. `y_context` holds class codes in [0, n_classes). `query` belongs to
  * ENSEMBLE_FINETUNING (kinds and codes are taken from both parts) and is NULL in ENSEMBLE_PREDICTION. The matrices and
  * labels are borrowed until ensemble_close. Fits nothing yet: cheap next to ensemble_call.
- * Errors: TABFT_INPUT for infinities, fewer than 2 rows, class codes or counts that cannot be, and for anything in the
- * inference_config that is unknown or not implemented. */
+ * Errors: TABFT_INPUT for infinities (but under PASSTHROUGH_INF), fewer than 2 rows, class codes or counts that cannot
+ * be, and for anything in the inference_config that is unknown or not implemented. */
 int ensemble_open(struct ensemble **out, const struct ensemble_options *options, const struct ensemble_columns *context,
                   const int32_t *y_context, const struct ensemble_columns *query,
                   struct tabft_failure *f) TABFT_MUST_CHECK;

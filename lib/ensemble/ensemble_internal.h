@@ -14,11 +14,15 @@
 struct frame_column {
     double *value;    /* [n_rows], owned by the frame; NaN where missing, always the positive quiet one */
     bool is_category; /* codes rather than a quantity, for the steps that tell them apart */
+    /* [n_rows] or NULL: 1 and -1 where the value was infinite; a gap stands there until step_infinities_back. */
+    int8_t *infinity;
 };
 struct frame {
     size_t n_context, n_rows;
     size_t n_columns, room;
     struct frame_column *column;
+    size_t n_marks;
+    int8_t **mark; /* [n_marks]: what the columns' `infinity` point to */
 };
 int frame_open(struct frame *x, size_t n_context, size_t n_rows, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Appends a zeroed column; its place is x->n_columns - 1 afterwards. */
@@ -91,6 +95,7 @@ struct config {
     double row_subset; /* 0: all rows; below 1 a share; otherwise a count */
     enum row_subsets row_subsets;
     size_t max_classes;
+    bool passes_infinities;
 };
 /* Reads the checkpoint's JSON, or the preset where it is NULL. */
 int config_read(struct config *c, const char *architecture, const char *json, bool is_regression,
@@ -170,6 +175,8 @@ struct ensemble {
 };
 
 /* ---- The steps, in the order of a pipeline; each fits on the context rows and applies to all ---- */
+int step_infinities(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;
+void step_infinities_back(struct frame *x);
 int step_polynomials(struct frame *x, size_t limit, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_constant(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, struct threads *pool,

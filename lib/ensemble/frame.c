@@ -46,5 +46,7 @@ void frame_close(struct frame *x)
 {
     for (size_t i = 0; i < x->n_columns; i++) free(x->column[i].value);
     free(x->column);
+    for (size_t i = 0; i < x->n_marks; i++) free(x->mark[i]);
+    free(x->mark);
     *x = (struct frame){0};
 }

@@ -42,7 +42,7 @@ static int list_values(struct column_kind *k, const struct ensemble_columns *fir
     TRY(memory_new(&scratch, n_rows, sizeof *scratch, "the values of a category", f));
     for (size_t i = 0; i < n_rows; i++) {
         double value = cell_of(first, second, i, j);
-        if (!isnan(value)) k->value[m++] = value;
+        if (isfinite(value)) k->value[m++] = value; /* infinities are no category */
     }
     numbers_sort(k->value, m, scratch);
     for (size_t i = 0; i < m; i++)
@@ -101,14 +101,12 @@ double kinds_cell(const struct column_kind *k, double cell)
 {
     if (k->kind == KIND_CONSTANT) return k->constant;
     if (isnan(cell)) return (double)NAN;
-    if (!k->coded) return cell;
+    if (!k->coded || isinf(cell)) return cell;
     size_t low = 0, high = k->n_values;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (k->value[middle] < cell)
-            low = middle + 1;
-        else
-            high = middle;
+        if (k->value[middle] < cell) low = middle + 1;
+        else high = middle;
     }
     if (low == k->n_values || k->value[low] != cell) return ENSEMBLE_UNSEEN;
     return (double)low + (cell >= (double)k->gap_rank ? 1 : 0);

@@ -44,7 +44,8 @@ static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, int n_
     double hashing = 12 * context + columns * threads;
     double result = (rows * columns + context) / 2 + context;
     double most = fmax(fmax(sorting, svd), fmax(hashing, result));
-    return (double)sizeof(double) * (rows * columns + most);
+    double marks = rows * columns / sizeof(double); /* of infinities */
+    return (double)sizeof(double) * (rows * columns + most + marks);
 }
 
 int ensemble_columns_max(const struct ensemble_options *options, size_t n_columns, size_t n_context, size_t n_query,

@@ -34,8 +34,8 @@ bool ensemble_borders(const struct ensemble *e, size_t estimator, const double *
 int ensemble_distribution(const struct ensemble *e, const float *logits, size_t n_query, const double *borders,
                           size_t n_borders, double *probability, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* The same for one estimator's logits [n_query][n_borders - 1], added to what is there: the caller zeroes first and calls
- * ensemble_end_distribution after the last (ensemble_mean and ensemble_quantile need that only where
+/* The same for one estimator's logits [n_query][n_borders - 1], added to what is there: the caller zeroes first and
+ * calls ensemble_end_distribution after the last (ensemble_mean and ensemble_quantile need that only where
  * average_before_softmax is asked for). */
 int ensemble_add_distribution(const struct ensemble *e, size_t estimator, const float *logits, size_t n_query,
                               const double *borders, size_t n_borders, double *probability,

@@ -1,5 +1,5 @@
 /* Softens outliers for prediction: values far outside mean +- n standard deviations are drawn in by a logarithm (spec
- * 3.11). On the network's float32, statistics from the context rows, gaps ignored. */
+ * 3.11). On the network's float32, statistics from the context rows, gaps and infinities left alone. */
 #define TABFT_ENSEMBLE_ROOM
 #include <math.h>
 
@@ -23,14 +23,14 @@ static struct bounds bounds_of(const struct job *job, size_t column, struct boun
     double sum = 0, squares = 0, count = 0;
     for (size_t i = 0; i < job->n_context; i++) {
         float value = first[i * job->n_columns];
-        if (isnan(value) || value > within.high || value < within.low) continue;
+        if (!isfinite(value) || value > within.high || value < within.low) continue;
         sum += (double)value;
         count += 1;
     }
     double mean = sum / fmax(count, 1.0);
     for (size_t i = 0; i < job->n_context; i++) {
         float value = first[i * job->n_columns];
-        if (isnan(value) || value > within.high || value < within.low) continue;
+        if (!isfinite(value) || value > within.high || value < within.low) continue;
         squares += ((double)value - mean) * ((double)value - mean);
     }
     double reach = job->n_std * sqrt(squares / fmax(count - 1, 1.0));
@@ -46,7 +46,7 @@ static void clip_column(void *context, size_t column, int thread)
     b = bounds_of(job, column, b);
     for (size_t i = 0; i < job->n_rows; i++) {
         float *value = &job->x[i * job->n_columns + column];
-        if (isnan(*value)) continue;
+        if (!isfinite(*value)) continue;
         float raised = b.low - logf(1 + fabsf(*value));
         if (*value < raised) *value = raised;
         float lowered = b.high + logf(1 + fabsf(*value));

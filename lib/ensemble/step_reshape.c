@@ -49,6 +49,7 @@ static int append_copies(struct frame *x, size_t *which, size_t n, struct tabft_
         TRY(frame_append(x, false, f));
         size_t copy = x->n_columns - 1;
         memcpy(x->column[copy].value, x->column[which[i]].value, x->n_rows * sizeof(double));
+        x->column[copy].infinity = x->column[which[i]].infinity;
         which[i] = copy;
     }
     return 0;

@@ -153,6 +153,22 @@ TEXT_VARIANTS = [
                                                               append_original=True, max_features_per_estimator=9)],
         "FEATURE_SUBSAMPLING_METHOD": "random"})
     for phase in ("finetuning", "prediction")]
+INFINITE = X.copy()
+s = np.random.default_rng(22)
+for j, share in ((0, 0.05), (1, 0.03), (2, 0.04), (4, 0.1), (5, 0.02)):
+    INFINITE[:, j] = np.where(s.random(N + M) < share, np.where(s.random(N + M) < 0.5, np.inf, -np.inf), X[:, j])
+INFINITE[N + 3, 9] = np.inf  # in the query alone
+INFINITE[:, 10] = np.where(s.random(N + M) < 0.3, np.inf, 6.0)  # one number otherwise
+INFINITE[:, 3] = np.where(np.arange(N + M) % 3 == 0, -np.inf, np.inf)  # nothing else
+INFINITE_VARIANTS = [
+    (phase, 3, {"PREPROCESS_TRANSFORMS": [
+        transform("quantile_uni", categorical_name="numeric", append_original=True),
+        transform("squashing_scaler_default", categorical_name="ordinal_shuffled",
+                  global_transformer_name="svd_quarter_components"),
+        transform("none", categorical_name="onehot")],
+        "PASSTHROUGH_INF": True, "OUTLIER_REMOVAL_STD": std, "POLYNOMIAL_FEATURES": polynomials,
+        "FEATURE_SUBSAMPLING_METHOD": "random"})
+    for phase, std, polynomials in (("finetuning", None, "no"), ("prediction", None, "no"), ("prediction", 12.0, 5))]
 
 
 def estimator(n, seed, config):
@@ -196,8 +212,10 @@ def prediction(n, seed, config, X):
 tensors = {"raw.X": X, "text.X_context": RANKS, "text.X_whole": WHOLE, "raw.y": y.astype(np.int64),
            "text.missing_rank": np.array([[0, *g, 0] for g in (GAP_CONTEXT, GAP_WHOLE)])}
 tensors["broad.X"] = BROAD.astype(np.float32)
+tensors["infinite.X"] = INFINITE
 every = ([("raw", X, v) for v in VARIANTS] + [("text", FRAME, v) for v in TEXT_VARIANTS]
-         + [("broad", BROAD, v) for v in BROAD_VARIANTS])
+         + [("broad", BROAD, v) for v in BROAD_VARIANTS]
+         + [("infinite", INFINITE, v) for v in INFINITE_VARIANTS])
 metadata = {"context": str(N), "variants": str(len(every))}
 for i, (table, data, (phase, n, config)) in enumerate(every):
     seed = 100 + i

@@ -363,7 +363,7 @@ START_TEST(unknown_configs_are_refused_by_name)
     refuses(FIELD("\"POLYNOMIAL_FEATURES\": \"some\""), "POLYNOMIAL_FEATURES is \"some\"");
     refuses(FIELD("\"OUTLIER_REMOVAL_STD\": -1.0"), "OUTLIER_REMOVAL_STD is -1");
     refuses(FIELD("\"SOFTMAX_TEMPERATURE\": 0"), "SOFTMAX_TEMPERATURE is 0");
-    refuses(FIELD("\"PASSTHROUGH_INF\": true"), "PASSTHROUGH_INF is true");
+    refuses(FIELD("\"PASSTHROUGH_INF\": 1"), "PASSTHROUGH_INF is 1");
     refuses(FIELD("\"FEATURE_SHIFT_METHOD\": \"flip\""), "FEATURE_SHIFT_METHOD is \"flip\"");
     refuses(FIELD("\"SUBSAMPLE_SAMPLES\": [[1]]"), "SUBSAMPLE_SAMPLES is a list");
     refuses(FIELD("\"SUBSAMPLE_SAMPLES\": 50, \"SAMPLE_SUBSAMPLING_METHOD\": \"majority_downsample\""),
