@@ -11,20 +11,44 @@
 
 /* ---- is it whole? ---- */
 
-/* Every byte of a slice, that it is the manifest's, and that each record is where it must be. */
+/* What lies at place `number` of slice i. */
+static struct tbf_entry expected_record(const struct state_manifest *m, size_t i, size_t number)
+{
+    const struct state_slice *s = &m->slice[i];
+    size_t n_blocks = state_blocks(s), floats = state_kinds(m) * n_blocks;
+    if (number < floats) {
+        size_t block = number % n_blocks, left = s->end - s->begin - block * STATE_BLOCK;
+        return (struct tbf_entry){.type = STATE_FLOATS,
+                                  .version = STATE_VERSION,
+                                  .tag = {(uint32_t)(number / n_blocks), (uint32_t)block},
+                                  .raw_size = TBF_RECORD_HEADER +
+                                              (left < STATE_BLOCK ? left : STATE_BLOCK) * sizeof(float)};
+    }
+    uint64_t left = m->metrics_bytes - (uint64_t)(number - floats) * STATE_TEXT;
+    return (struct tbf_entry){.type = STATE_METRICS,
+                              .version = STATE_VERSION,
+                              .tag = {0, (uint32_t)(number - floats)},
+                              .raw_size = TBF_RECORD_HEADER + (left < STATE_TEXT ? left : STATE_TEXT)};
+}
+
+/* Every byte of a slice, that it is the manifest's, and that each record is what its place says. */
 static int check_slice(const struct trainer *t, const char *path, const struct state_manifest *m, size_t i,
                        struct tabft_failure *f)
 {
     int error = 0;
-    const struct state_slice *s = &m->slice[i];
     struct tbf_reader *r = NULL;
-    size_t n = state_kinds(m) * state_blocks(s), pieces = i == 0 ? state_pieces(m->metrics_bytes) : 0;
+    size_t n = state_kinds(m) * state_blocks(&m->slice[i]) + (i == 0 ? state_pieces(m->metrics_bytes) : 0);
     TRY(tbf_verify(path, t->pool, f));
     TRY(tbf_reader_open(&r, path, f));
-    if (memcmp(tbf_reader_digest(r), s->digest, STATE_DIGEST) != 0)
+    if (memcmp(tbf_reader_digest(r), m->slice[i].digest, STATE_DIGEST) != 0)
         FAIL(f, TABFT_INPUT, "%s: is not the file that the manifest names", path);
-    if (tbf_reader_count(r) != n + pieces)
-        FAIL(f, TABFT_INPUT, "%s: has %zu records instead of %zu", path, tbf_reader_count(r), n + pieces);
+    if (tbf_reader_count(r) != n) FAIL(f, TABFT_INPUT, "%s: has %zu records instead of %zu", path, tbf_reader_count(r), n);
+    for (size_t k = 0; k < n; k++) {
+        const struct tbf_entry *is = tbf_reader_entry(r, k), want = expected_record(m, i, k);
+        if (is->type != want.type || is->version != want.version || is->tag[0] != want.tag[0] ||
+            is->tag[1] != want.tag[1] || is->raw_size != want.raw_size)
+            FAIL(f, TABFT_INPUT, "%s: record %zu is not what the manifest says", path, k);
+    }
 fail:
     tbf_reader_close(r);
     return error;
@@ -105,9 +129,8 @@ static int load_kind(const struct trainer *t, struct tbf_reader *r, struct tbf_c
         size_t begin = s->begin + i * STATE_BLOCK, end = s->end - begin < STATE_BLOCK ? s->end : begin + STATE_BLOCK;
         if (begin >= t->slice_end || end <= t->slice_begin) continue;
         TRY(tbf_reader_get(r, c, kind * n_blocks + i, &record, &data, f));
-        if (record.type != STATE_FLOATS || record.version != STATE_VERSION || record.tag[0] != (uint32_t)kind ||
-            record.tag[1] != i || record.size != (end - begin) * sizeof *own)
-            FAIL(f, TABFT_INPUT, "a record of the checkpoint is not what its place says");
+        if (record.size != (end - begin) * sizeof *own)
+            FAIL(f, TABFT_INPUT, "a slice of the checkpoint changed while it was read; run again when nothing writes to it");
         size_t first = begin > t->slice_begin ? begin : t->slice_begin, last = end < t->slice_end ? end : t->slice_end;
         memcpy(own + (first - t->slice_begin), (const float *)record.data + (first - begin),
                (last - first) * sizeof *own);
@@ -166,20 +189,17 @@ static int restore_metrics(struct trainer *t, const char *name, const struct sta
     TRY(state_path(path, t->run_path, name, file, f));
     TRY(tbf_codec_open(&c, TBF_LEVEL_DEFAULT, f));
     TRY(tbf_reader_open(&r, path, f));
+    if (memcmp(tbf_reader_digest(r), m->slice[0].digest, STATE_DIGEST) != 0)
+        FAIL(f, TABFT_INPUT, "%s: changed while it was read; run again when nothing writes to it", path);
     TRY(state_path(path, t->run_path, "metrics.jsonl.partial", NULL, f));
     TRY(file_writer_open(&w, path, true, false, 0, f));
     for (size_t i = 0; i < pieces; i++) {
         struct tbf_record record;
         TRY(tbf_reader_get(r, c, first + i, &record, &data, f));
-        if (record.type != STATE_METRICS || record.version != STATE_VERSION || record.tag[1] != i)
-            FAIL(f, TABFT_INPUT, "a record of the checkpoint is not what its place says");
         TRY(file_writer_put(w, record.data, record.size, f));
         free(data);
         data = NULL;
     }
-    if (file_writer_position(w) != m->metrics_bytes)
-        FAIL(f, TABFT_INPUT, "the checkpoint holds %" PRIu64 " bytes of metrics instead of %" PRIu64,
-             file_writer_position(w), m->metrics_bytes);
     struct file_writer *writer = w;
     w = NULL;
     TRY(file_writer_close(writer, f));
