@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "part.h"
 #include "tool.h"
 
 const char prep_help[] = "Usage: tabft-prep pack [OPTION]... -o OUT.tbf INPUT...\n"
@@ -43,6 +44,7 @@ const char prep_help[] = "Usage: tabft-prep pack [OPTION]... -o OUT.tbf INPUT...
                          "      --no-header        the first record is data; columns are x0, x1, ...\n"
                          "      --fill-short       short records are filled with missing cells\n"
                          "      --part I/N         rows of part I (from 0) of N; merge joins the parts\n"
+                         "      --part array       the part of this task of a Slurm job array\n"
                          "      --block-bytes N    text a thread takes at a time (default 1048576)\n"
                          "\n"
                          "split:\n"
@@ -120,20 +122,12 @@ static int read_character(const char *option, const char *text, char *out, struc
 
 static int read_part(const char *text, struct pack_options *o, struct tabft_failure *f)
 {
-    int error = 0;
-    char copy[64];
-    uint64_t part, n;
-    const char *slash = strchr(text, '/');
-    if (slash == NULL || (size_t)(slash - text) >= sizeof copy)
-        FAIL(f, TABFT_USE, "--part %.100s: I/N is needed, as 0/4", text);
-    memcpy(copy, text, (size_t)(slash - text));
-    copy[slash - text] = '\0';
-    TRY(tool_integer("--part", copy, 0, 999999, &part, f));
-    TRY(tool_integer("--part I/N with N", slash + 1, part + 1, 1000000, &n, f));
-    o->part = (size_t)part;
-    o->n_parts = (size_t)n;
-fail:
-    return error;
+    struct tool_part part;
+    int error = tool_part_read(text, &part, f);
+    if (error < 0) return error;
+    o->part = part.index;
+    o->n_parts = part.of;
+    return 0;
 }
 
 static int read_test(const char *text, struct split_options *o, struct tabft_failure *f)

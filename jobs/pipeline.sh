@@ -1,6 +1,6 @@
 #!/bin/sh
 # Submits the whole chain to Slurm, each job waiting for those it needs, and prints "NAME JOBID" lines:
-# prep (an array), merge, test-prep, train, eval; with --parity also train-1 (the same on one rank) and parity.
+# prep (an array), merge, test-prep, train, eval (with --eval-parts predict, an array, then eval); with --parity also train-1 (the same on one rank) and parity.
 set -eu
 jobs=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 
@@ -17,6 +17,7 @@ Options:
   --out DIR       new folder for all files and the jobs' output
   --parts N       tasks of the job array that packs (default: 4)
   --ranks N       ranks that train (default: 4)
+  --eval-parts N  predict in a job array of N tasks (default: in one job)
   --estimators E  members of the ensemble, in training and eval (default: 8)
   --seed N        seed of both (default: 0)
   --parity        train on one rank too and compare the two runs
@@ -33,13 +34,13 @@ fail() {
     exit "$1"
 }
 
-model='' target='' out='' parts=4 ranks=4 estimators=8 seed=0 parity=no train='' test=''
+model='' target='' out='' parts=4 ranks=4 eval_parts='' estimators=8 seed=0 parity=no train='' test=''
 while [ $# -gt 0 ]; do
     case $1 in
     --help) usage; exit 0 ;;
     --parity) parity=yes; shift; continue ;;
     --) shift; break ;;
-    --model | --target | --out | --parts | --ranks | --estimators | --seed)
+    --model | --target | --out | --parts | --ranks | --eval-parts | --estimators | --seed)
         [ $# -ge 2 ] || fail 2 "option '$1' needs a value; see pipeline.sh --help"
         case $1 in
         --model) model=$2 ;;
@@ -47,6 +48,7 @@ while [ $# -gt 0 ]; do
         --out) out=$2 ;;
         --parts) parts=$2 ;;
         --ranks) ranks=$2 ;;
+        --eval-parts) eval_parts=${2:-none} ;;
         --estimators) estimators=$2 ;;
         --seed) seed=$2 ;;
         esac
@@ -67,7 +69,7 @@ done
 case $seed in
 '' | *[!0-9]*) fail 2 "--seed '$seed': not a whole number" ;;
 esac
-for number in "$parts" "$ranks" "$estimators"; do
+for number in "$parts" "$ranks" "$estimators" "${eval_parts:-1}"; do
     case $number in
     '' | *[!0-9]* | 0*) fail 2 "'$number': not a whole number of 1 or more" ;;
     esac
@@ -118,8 +120,15 @@ submit train "$merge" train.sbatch --ntasks="$ranks" --output="$out/train.out" -
     --model "$model" --data "$data" --out "$out/run" "$@"
 trained=$id
 test=$out/test/part-0-of-1.tbf
-submit eval "$tested:$trained" eval.sbatch --output="$out/eval.out" -- "$out/run" "$data" "$test" "$out/predictions.tbf" \
-    --estimators "$estimators" --seed "$seed"
+if [ -z "$eval_parts" ]; then
+    submit eval "$tested:$trained" eval.sbatch --output="$out/eval.out" -- \
+        "$out/run" "$data" "$test" "$out/predictions.tbf" --estimators "$estimators" --seed "$seed"
+else
+    submit predict "$tested:$trained" predict-array.sbatch --array="0-$((eval_parts - 1))" \
+        --output="$out/predict-%a.out" -- "$out/predicted" --model "$out/run/model.safetensors" --train "$data" \
+        --test "$test" --estimators "$estimators" --seed "$seed"
+    submit eval "$id" predict-merge.sbatch --output="$out/eval.out" -- "$out/predictions.tbf" "$out/predicted"
+fi
 [ "$parity" = yes ] || exit 0
 submit train-1 "$merge" train.sbatch --ntasks=1 --output="$out/train-1.out" -- \
     --model "$model" --data "$data" --out "$out/run-1" "$@"

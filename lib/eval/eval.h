@@ -90,11 +90,39 @@ int eval_predict(const struct model *model, const struct table *train, const str
                  const struct eval_options *options, struct threads *pool, struct eval_prediction *out,
                  struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* A prediction as a packed table: `row` (from 0), then `label` (missing where the row has none) and one column of
- * probabilities a class, named by its label; or `target`, `mean` and `quantile_LEVEL` for each level. provenance: JSON
- * text. An existing file is replaced only under `force`. */
+/* A prediction as a packed table: `row` (of the test table, from 0), then `label` (missing where the row has none) and
+ * one column of probabilities a class, named by its label; or `target`, `mean` and `quantile_LEVEL` for each level.
+ * provenance: JSON text that names the values (see table_writer_open). An existing file is replaced only under `force`.
+ * `head` has labels or levels and n_rows, and need not outlive the call; eval_prediction_writer_put is an eval_rows_put
+ * that gets the writer as its context. */
+struct eval_prediction_writer;
+int eval_prediction_writer_open(struct eval_prediction_writer **out, const struct eval_prediction *head,
+                                const char *path, bool force, const char *provenance, struct threads *pool,
+                                struct tabft_failure *f) TABFT_MUST_CHECK;
+int eval_prediction_writer_put(void *writer, size_t first, const struct eval_prediction *rows,
+                               struct tabft_failure *f) TABFT_MUST_CHECK;
+int eval_prediction_writer_close(struct eval_prediction_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
+void eval_prediction_writer_abandon(struct eval_prediction_writer *w); /* NULL is fine */
+/* All rows at once. */
 int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
                           struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* Which share of a test table's rows a prediction is of. */
+struct eval_part {
+    size_t index, of;             /* of 0: of all */
+    size_t first_task, task_step; /* the task of a job array that makes part i is first_task + i * task_step; step 0:
+                                     there is no array */
+};
+/* The part's rows [*first, *first + *n) of n_all. Errors: TABFT_USE where it has none. */
+int eval_part_rows(const struct eval_part *part, size_t n_all, size_t *first, size_t *n,
+                   struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* Puts the parts of one prediction together, in any order: the bytes that one process would have written. Errors:
+ * TABFT_INPUT for a part of another model, table or run, for one that is there twice, and for one that is missing, with
+ * the number of the task to run again. */
+int eval_merge(const char *const *part, size_t n_parts, const char *path, bool force, struct threads *pool,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* Reads one back. Errors: TABFT_INPUT for any other table, missing or doubled rows, and numbers that are no
  * probabilities. */
 int eval_prediction_open(const char *path, struct threads *pool, struct eval_prediction *out,

@@ -1,17 +1,14 @@
-/* Predictions as packed tables: row, label, a column of probabilities a class; or row, target, mean, quantiles. */
+/* Predictions from packed tables. */
+#define TABFT_IN_PREDICTION_FILES
+#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "eval/eval.h"
+#include "eval/prediction_internal.h"
 #include "table/table.h"
-
-enum { ROW, LABEL, FIRST_CLASS };          /* columns of classification */
-enum { TARGET = 1, MEAN, FIRST_QUANTILE }; /* of regression, behind ROW */
-enum { LEVEL_NAME = 48 };
-static const char quantile_prefix[] = "quantile_";
 
 void eval_prediction_clear(struct eval_prediction *p)
 {
@@ -24,89 +21,6 @@ void eval_prediction_clear(struct eval_prediction *p)
     free(p->level);
     free(p->quantile);
     *p = (struct eval_prediction){0};
-}
-
-static int write_columns(const struct table_column *column, size_t n_columns, size_t n_rows, const char *path,
-                         bool force, const char *provenance, struct threads *pool, struct tabft_failure *f)
-{
-    const struct table_output output = {.n_rows = n_rows,
-                                        .n_columns = n_columns,
-                                        .column = column,
-                                        .target = SIZE_MAX,
-                                        .task = TABLE_NO_TASK,
-                                        .provenance = provenance};
-    return table_write(path, force, &output, pool, f);
-}
-
-static int write_classes(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
-                         struct threads *pool, struct tabft_failure *f)
-{
-    int error = 0;
-    const size_t n = p->n_rows, n_columns = FIRST_CLASS + p->n_classes;
-    struct table_column *column = NULL;
-    double *values = NULL; /* column after column */
-    TRY(memory_new(&column, n_columns, sizeof *column, "predictions", f));
-    TRY(memory_new(&values, n, n_columns * sizeof *values, "predictions", f));
-    for (size_t i = 0; i < n; i++) {
-        values[i] = (double)i;
-        values[n + i] = p->truth[i] == EVAL_NO_LABEL ? NAN : (double)p->truth[i];
-        for (size_t c = 0; c < p->n_classes; c++)
-            values[(FIRST_CLASS + c) * n + i] = p->probability[i * p->n_classes + c];
-    }
-    column[ROW] = (struct table_column){.name = "row", .kind = TABLE_INTEGER, .value = values};
-    column[LABEL] = (struct table_column){.name = "label",
-                                          .kind = TABLE_TEXT,
-                                          .value = values + n,
-                                          .n_dictionary = p->n_labels,
-                                          .dictionary = (const char *const *)p->label};
-    for (size_t c = 0; c < p->n_classes; c++)
-        column[FIRST_CLASS + c] = (struct table_column){
-            .name = p->label[c], .kind = TABLE_FLOAT, .value = values + (FIRST_CLASS + c) * n};
-    TRY(write_columns(column, n_columns, n, path, force, provenance, pool, f));
-fail:
-    free(values);
-    free(column);
-    return error;
-}
-
-static int write_numbers(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
-                         struct threads *pool, struct tabft_failure *f)
-{
-    int error = 0;
-    const size_t n = p->n_rows, n_columns = FIRST_QUANTILE + p->n_levels;
-    struct table_column *column = NULL;
-    double *values = NULL; /* row, then quantile after quantile */
-    char(*name)[LEVEL_NAME] = NULL;
-    TRY(memory_new(&column, n_columns, sizeof *column, "predictions", f));
-    TRY(memory_new(&values, n, (1 + p->n_levels) * sizeof *values, "predictions", f));
-    TRY(memory_new(&name, p->n_levels, sizeof *name, "predictions", f));
-    for (size_t i = 0; i < n; i++) values[i] = (double)i;
-    column[ROW] = (struct table_column){.name = "row", .kind = TABLE_INTEGER, .value = values};
-    column[TARGET] = (struct table_column){.name = "target", .kind = TABLE_FLOAT, .value = p->target};
-    column[MEAN] = (struct table_column){.name = "mean", .kind = TABLE_FLOAT, .value = p->mean};
-    for (size_t k = 0; k < p->n_levels; k++) {
-        double *value = values + (1 + k) * n;
-        for (size_t i = 0; i < n; i++) value[i] = p->quantile[i * p->n_levels + k];
-        (void)snprintf(name[k], sizeof name[k], "%s%.17g", quantile_prefix, p->level[k]);
-        for (int digits = 1; digits < 17; digits++) { /* the shortest that reads back as the same */
-            (void)snprintf(name[k], sizeof name[k], "%s%.*g", quantile_prefix, digits, p->level[k]);
-            if (strtod(name[k] + strlen(quantile_prefix), NULL) == p->level[k]) break;
-        }
-        column[FIRST_QUANTILE + k] = (struct table_column){.name = name[k], .kind = TABLE_FLOAT, .value = value};
-    }
-    TRY(write_columns(column, n_columns, n, path, force, provenance, pool, f));
-fail:
-    free(name);
-    free(values);
-    free(column);
-    return error;
-}
-
-int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
-                          struct threads *pool, struct tabft_failure *f)
-{
-    if (p->is_regression) return write_numbers(p, path, force, provenance, pool, f);
-    return write_classes(p, path, force, provenance, pool, f);
 }
 
 /* The labels: names of the class columns, behind them texts of the label column that are none of these. */
@@ -175,8 +89,8 @@ static bool has_numbers(const struct table *t)
     for (size_t c = FIRST_QUANTILE; fits && c < t->n_columns; c++) {
         char *end;
         const char *name = t->column[c].name;
-        fits = strncmp(name, quantile_prefix, strlen(quantile_prefix)) == 0;
-        double level = fits ? strtod(name + strlen(quantile_prefix), &end) : 0;
+        fits = strncmp(name, PREDICTION_QUANTILE, strlen(PREDICTION_QUANTILE)) == 0;
+        double level = fits ? strtod(name + strlen(PREDICTION_QUANTILE), &end) : 0;
         fits = fits && *end == '\0' && level > 0 && level < 1;
     }
     return fits;
@@ -191,7 +105,7 @@ static int read_numbers(const struct table *t, struct eval_prediction *p, struct
     TRY(memory_new(&p->level, p->n_levels, sizeof *p->level, "quantiles", f));
     TRY(memory_new(&p->quantile, t->n_rows, p->n_levels * sizeof *p->quantile, "quantiles", f));
     for (size_t k = 0; k < p->n_levels; k++)
-        p->level[k] = strtod(t->column[FIRST_QUANTILE + k].name + strlen(quantile_prefix), NULL);
+        p->level[k] = strtod(t->column[FIRST_QUANTILE + k].name + strlen(PREDICTION_QUANTILE), NULL);
     for (size_t i = 0; i < t->n_rows; i++) {
         p->target[i] = t->column[TARGET].value[i];
         p->mean[i] = t->column[MEAN].value[i];
@@ -214,6 +128,24 @@ static bool has_classes(const struct table *t)
     return fits;
 }
 
+/* A part is good for merging alone: its first row may be any. */
+static int refuse_part(const struct table *t, struct tabft_failure *f)
+{
+    int error = 0;
+    char *text = NULL;
+    TRY(table_provenance(t, &text, f));
+    json_t *provenance = json_loads(text, 0, NULL), *part = json_object_get(provenance, "part");
+    if (part != NULL)
+        error = tabft_fail(f, TABFT_INPUT,
+                           "%s: has part %lld of %lld of a prediction; put them together with tabft-eval merge",
+                           t->path, (long long)json_integer_value(json_object_get(part, "index")),
+                           (long long)json_integer_value(json_object_get(part, "of")));
+    json_decref(provenance);
+fail:
+    free(text);
+    return error;
+}
+
 int eval_prediction_open(const char *path, struct threads *pool, struct eval_prediction *out, struct tabft_failure *f)
 {
     int error = 0;
@@ -225,6 +157,7 @@ int eval_prediction_open(const char *path, struct threads *pool, struct eval_pre
     p.is_regression = fits && has_numbers(t);
     if (!fits || !(p.is_regression || has_classes(t)))
         FAIL(f, TABFT_INPUT, "%s: not a table of predictions; make one with tabft-eval predict", path);
+    TRY(refuse_part(t, f));
     TRY(check_rows(t, f));
     p.n_rows = t->n_rows;
     if (p.is_regression) TRY(read_numbers(t, &p, f));

@@ -28,8 +28,8 @@ struct table_column {
     const char *name; /* UTF-8, 1 to TABLE_NAME_MAX bytes */
     enum table_kind kind;
     const double
-        *value;       /* [n_rows]: the number; for text its code 0..n_dictionary-1, for booleans 0 or 1; NaN where
-                         missing. Integers beyond 2^53 are rounded here (pack warns of them); the file has them exact */
+        *value; /* [n_rows]: the number; for text its code 0..n_dictionary-1, for booleans 0 or 1; NaN where
+                   missing. Integers beyond 2^53 are rounded here (pack warns of them); the file has them exact */
     /* Known without values too: from the file's statistics. Smallest and largest finite value, of numbers and booleans
      * that are no classification target; has_range is false where there is none. */
     size_t n_missing, n_infinite;
@@ -68,12 +68,15 @@ int table_open_schema(struct table **out, const char *path, struct tabft_failure
  * they are asked for; `pool` is the largest that it is given. store.h has rows of many columns. */
 int table_open_parts(struct table **out, const char *path, struct threads *pool,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
-/* All cells of one column of a table from table_open_parts as `value` [n_rows] would have them. Thread safe on different
- * tables only. */
+/* All cells of one column of a table from table_open_parts as `value` [n_rows] would have them. Thread safe on
+ * different tables only. */
 int table_read_column(const struct table *t, size_t column, struct threads *pool, double *value,
                       struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Fails (TABFT_INPUT) if the file changed since it was opened: call it after the last read. */
 int table_unchanged(const struct table *t, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* What made the table: its provenance record, compact JSON text that the caller frees. Errors: TABFT_SYSTEM. */
+int table_provenance(const struct table *t, char **json, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Columns of `test` in the order of `train`, by name: map[i] = index in test of train's column i. Extra columns in test
  * are ignored, a missing one is refused (TABFT_INPUT) by name, as is a text column where train has numbers or booleans,
@@ -98,5 +101,19 @@ struct table_output {
  */
 int table_write(const char *path, bool force, const struct table_output *output, struct threads *pool,
                 struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* The same with values that come as blocks of rows: column[].value is NULL in `output`, which need not outlive the
+ * call. FLOAT is stored as float64, INTEGER as int64, and `provenance` must name the values (the file's identity is
+ * made of it and the names). At most 65,536 rows are in memory. */
+struct table_writer;
+int table_writer_open(struct table_writer **out, const char *path, bool force, const struct table_output *output,
+                      struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* value[c][n_rows]: the next rows' cells of column c. Errors: TABFT_USE for a value that the column cannot have, and
+ * for more rows than were announced. */
+int table_writer_put(struct table_writer *w, const double *const *value, size_t n_rows,
+                     struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Publishes the file; frees w in every case. */
+int table_writer_close(struct table_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
+void table_writer_abandon(struct table_writer *w); /* NULL is fine */
 
 #endif

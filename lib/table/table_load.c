@@ -177,6 +177,12 @@ int table_unchanged(const struct table *t, struct tabft_failure *f)
     return packed_reader_unchanged(loaded_of(t)->reader, f);
 }
 
+int table_provenance(const struct table *t, char **json, struct tabft_failure *f)
+{
+    *json = json_dumps(packed_reader_provenance(loaded_of(t)->reader), JSON_COMPACT);
+    return *json != NULL ? 0 : tabft_fail(f, TABFT_SYSTEM, "no memory for the provenance; give the job more memory");
+}
+
 void table_close(struct table *table)
 {
     struct loaded *t = (struct loaded *)table; /* its first member */

@@ -8,43 +8,75 @@
 #include "table/table.h"
 #include "tbf/tbf.h"
 
-/* The kind's rules for values; finds the range of whole ones and whether all are float32 values. */
-struct scan {
-    bool float32;
-    int64_t min, max;
+/* What values a column may have: any numbers, or whole ones from low to high. */
+struct column_rule {
+    const char *what;
+    bool codes, whole;
+    double low, high;
 };
 
-static int scan_column(const struct table_output *t, size_t c, struct scan *out, struct tabft_failure *f)
+struct table_writer {
+    struct packed_writer *packed;
+    struct schema schema;
+    struct column_rule *rule; /* [n_columns] */
+    struct cells *cells;      /* [n_columns] of a group of rows */
+    size_t n_cells;           /* rows in them */
+    size_t n_rows;            /* put so far */
+};
+
+static struct column_rule rule_of(const struct table_output *t, size_t c)
 {
     const struct table_column *column = &t->column[c];
     bool codes = column->kind == TABLE_TEXT || (t->target == c && t->task == TABLE_CLASSIFICATION);
-    double low = codes || column->kind == TABLE_BOOLEAN ? 0 : -0x1p53;
-    double high = codes ? (double)column->n_dictionary - 1 : column->kind == TABLE_BOOLEAN ? 1 : 0x1p53;
-    *out = (struct scan){.float32 = true};
-    for (size_t i = 0; i < t->n_rows; i++) {
-        double v = column->value[i];
-        if (isnan(v)) continue;
-        out->float32 = out->float32 && (double)(float)v == v;
-        if (column->kind == TABLE_FLOAT && !codes) continue;
-        if (v < low || v > high || v != floor(v)) {
-            return tabft_fail(f, TABFT_USE, "column %s, row %zu: %.17g is no value of a %s column", column->name, i, v,
-                              codes ? "coded" : kind_name(column->kind));
-        }
-        int64_t whole = (int64_t)v;
-        if (whole < out->min) out->min = whole;
-        if (whole > out->max) out->max = whole;
+    return (struct column_rule){.what = codes ? "coded" : kind_name(column->kind),
+                                .codes = codes,
+                                .whole = codes || column->kind != TABLE_FLOAT,
+                                .low = codes || column->kind == TABLE_BOOLEAN ? 0 : -0x1p53,
+                                .high = codes                           ? (double)column->n_dictionary - 1
+                                        : column->kind == TABLE_BOOLEAN ? 1
+                                                                        : 0x1p53};
+}
+
+/* Holds n values against the rule; the first of them is in row `first`. */
+static int check_values(const struct column_rule *r, const char *name, const double *value, size_t first, size_t n,
+                        struct tabft_failure *f)
+{
+    for (size_t i = 0; r->whole && i < n; i++) {
+        double v = value[i];
+        if (isnan(v) || (v >= r->low && v <= r->high && v == floor(v))) continue;
+        return tabft_fail(f, TABFT_USE, "column %s, row %zu: %.17g is no value of a %s column", name, first + i, v,
+                          r->what);
     }
     return 0;
 }
 
+/* The narrowest storage of the values at hand; for values that come later, one that holds any. */
+static enum page_storage storage_of(const struct table_output *t, size_t c, const struct column_rule *r)
+{
+    const struct table_column *column = &t->column[c];
+    int64_t min = 0, max = 0;
+    bool float32 = column->value != NULL;
+    if (r->codes) return storage_of_codes(column->n_dictionary);
+    if (column->value == NULL && column->kind == TABLE_INTEGER) return STORAGE_I64;
+    for (size_t i = 0; column->value != NULL && i < t->n_rows; i++) {
+        double v = column->value[i];
+        if (isnan(v)) continue;
+        float32 = float32 && (double)(float)v == v;
+        if (!r->whole) continue;
+        if ((int64_t)v < min) min = (int64_t)v;
+        if ((int64_t)v > max) max = (int64_t)v;
+    }
+    if (column->kind == TABLE_FLOAT) return float32 ? STORAGE_F32 : STORAGE_F64;
+    return storage_of_range(min, max);
+}
+
 static int describe_column(const struct table_output *t, size_t c, struct schema *s, struct texts *texts,
-                           struct tabft_failure *f)
+                           struct column_rule *rule, struct tabft_failure *f)
 {
     int error = 0;
     const struct table_column *column = &t->column[c];
     struct schema_column *to = &s->column[c];
     bool label = t->target == c && t->task == TABLE_CLASSIFICATION;
-    struct scan scan;
     if (*column->name == '\0' || strlen(column->name) > TABLE_NAME_MAX)
         FAIL(f, TABFT_USE, "column %zu: its name is empty or too long", c);
     if (column->n_dictionary > (label ? (size_t)TABLE_LABELS_MAX : (size_t)INT32_MAX))
@@ -53,12 +85,11 @@ static int describe_column(const struct table_output *t, size_t c, struct schema
         if (strlen(column->dictionary[i]) > TABLE_TEXT_MAX)
             FAIL(f, TABFT_USE, "column %s: text %zu is longer than %d bytes", column->name, i, (int)TABLE_TEXT_MAX);
     }
-    TRY(scan_column(t, c, &scan, f));
+    *rule = rule_of(t, c);
+    if (column->value != NULL) TRY(check_values(rule, column->name, column->value, 0, t->n_rows, f));
     TRY(memory_copy_string(&to->name, column->name, f));
     to->kind = column->kind;
-    if (label || column->kind == TABLE_TEXT) to->storage = storage_of_codes(column->n_dictionary);
-    else if (column->kind == TABLE_FLOAT) to->storage = scan.float32 ? STORAGE_F32 : STORAGE_F64;
-    else to->storage = storage_of_range(scan.min, scan.max);
+    to->storage = storage_of(t, c, rule);
     if (label) {
         TRY(memory_new(&s->label, column->n_dictionary, sizeof *s->label, "a label list", f));
         s->n_labels = column->n_dictionary;
@@ -86,57 +117,117 @@ static void digest_values(const struct table_output *t, uint8_t digest[32])
     sha256_digest(&sha, 32, digest);
 }
 
-static void fill_group(const struct table_output *t, const struct schema *s, size_t row, size_t n, struct cells *cells)
-{
-    for (size_t c = 0; c < t->n_columns; c++) {
-        const double *value = t->column[c].value + row;
-        bool real = storage_is_real(s->column[c].storage);
-        for (size_t i = 0; i < n; i++) {
-            cells[c].absent[i] = !real && isnan(value[i]);
-            cells[c].slot[i] = real ? slot_of_double(value[i]) : isnan(value[i]) ? 0 : (uint64_t)(int64_t)value[i];
-        }
-    }
-}
-
-int table_write(const char *path, bool force, const struct table_output *t, struct threads *pool,
-                struct tabft_failure *f)
+/* digest: of the values, or NULL. */
+static int writer_open(struct table_writer **out, const char *path, bool force, const struct table_output *t,
+                       const uint8_t *digest, struct threads *pool, struct tabft_failure *f)
 {
     int error = 0;
-    struct schema s = {.target = TABLE_NO_TARGET};
+    struct table_writer *w = NULL;
     struct texts *texts = NULL;
-    struct cells *cells = NULL;
-    struct packed_writer *w = NULL;
-    uint8_t digest[32];
     bool target = t->target != SIZE_MAX;
     if (t->n_columns < 1 || t->n_columns > TABLE_COLUMNS_MAX || (target && t->target >= t->n_columns) ||
         target != (t->task != TABLE_NO_TASK)) {
         FAIL(f, TABFT_USE, "%s: a table of %zu columns with target %zu cannot be written", path, t->n_columns,
              t->target);
     }
-    TRY(memory_new(&s.column, t->n_columns, sizeof *s.column, "a schema", f));
-    s.n_columns = t->n_columns;
-    s.n_rows = t->n_rows;
-    s.task = t->task;
-    if (target) s.target = (ptrdiff_t)t->target;
+    TRY(memory_new(&w, 1, sizeof *w, "a packed table", f));
+    struct schema *s = &w->schema;
+    s->target = target ? (ptrdiff_t)t->target : TABLE_NO_TARGET;
+    s->task = t->task;
+    s->n_rows = t->n_rows;
+    TRY(memory_new(&s->column, t->n_columns, sizeof *s->column, "a schema", f));
+    s->n_columns = t->n_columns;
+    TRY(memory_new(&w->rule, t->n_columns, sizeof *w->rule, "a schema", f));
     TRY(memory_new(&texts, t->n_columns, sizeof *texts, "dictionaries", f));
-    for (size_t c = 0; c < t->n_columns; c++) TRY(describe_column(t, c, &s, &texts[c], f));
-    digest_values(t, digest);
-    TRY(packed_writer_open(&w, &(struct packed_start){path, force, TBF_LEVEL_DEFAULT, &s, texts, t->provenance, digest},
-                           pool, f));
-    TRY(cells_new(&cells, t->n_columns, TABLE_GROUP_ROWS, f));
-    for (size_t row = 0; row < t->n_rows; row += TABLE_GROUP_ROWS) {
-        size_t n = t->n_rows - row < TABLE_GROUP_ROWS ? t->n_rows - row : TABLE_GROUP_ROWS;
-        fill_group(t, &s, row, n, cells);
-        TRY(packed_writer_put(w, cells, n, f));
-    }
-    struct packed_writer *closing = w;
+    for (size_t c = 0; c < t->n_columns; c++) TRY(describe_column(t, c, s, &texts[c], &w->rule[c], f));
+    TRY(packed_writer_open(
+        &w->packed, &(struct packed_start){path, force, TBF_LEVEL_DEFAULT, s, texts, t->provenance, digest}, pool, f));
+    TRY(cells_new(&w->cells, t->n_columns, t->n_rows < TABLE_GROUP_ROWS ? t->n_rows : TABLE_GROUP_ROWS, f));
+    *out = w;
     w = NULL;
-    TRY(packed_writer_close(closing, f));
 fail:
-    packed_writer_abandon(w);
     for (size_t c = 0; texts != NULL && c < t->n_columns; c++) texts_clear(&texts[c]);
     free(texts);
-    cells_free(cells);
-    schema_clear(&s);
+    table_writer_abandon(w);
+    return error;
+}
+
+int table_writer_open(struct table_writer **out, const char *path, bool force, const struct table_output *output,
+                      struct threads *pool, struct tabft_failure *f)
+{
+    return writer_open(out, path, force, output, NULL, pool, f);
+}
+
+/* n values of column c into the group at hand. */
+static void fill_cells(struct table_writer *w, size_t c, const double *value, size_t n)
+{
+    const bool real = storage_is_real(w->schema.column[c].storage);
+    uint64_t *slot = w->cells[c].slot + w->n_cells;
+    uint8_t *absent = w->cells[c].absent + w->n_cells;
+    for (size_t i = 0; i < n; i++) {
+        absent[i] = !real && isnan(value[i]);
+        slot[i] = real ? slot_of_double(value[i]) : isnan(value[i]) ? 0 : (uint64_t)(int64_t)value[i];
+    }
+}
+
+int table_writer_put(struct table_writer *w, const double *const *value, size_t n_rows, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t all = w->schema.n_rows;
+    if (n_rows > all - w->n_rows)
+        FAIL(f, TABFT_USE, "%zu rows and %zu more are put where %zu were announced", w->n_rows, n_rows, all);
+    for (size_t c = 0; c < w->schema.n_columns; c++)
+        TRY(check_values(&w->rule[c], w->schema.column[c].name, value[c], w->n_rows, n_rows, f));
+    for (size_t at = 0; at < n_rows;) {
+        const size_t room = TABLE_GROUP_ROWS - w->n_cells, n = n_rows - at < room ? n_rows - at : room;
+        for (size_t c = 0; c < w->schema.n_columns; c++) fill_cells(w, c, value[c] + at, n);
+        w->n_cells += n;
+        w->n_rows += n;
+        at += n;
+        if (w->n_cells < TABLE_GROUP_ROWS && w->n_rows < all) continue;
+        TRY(packed_writer_put(w->packed, w->cells, w->n_cells, f));
+        w->n_cells = 0;
+    }
+fail:
+    return error;
+}
+
+int table_writer_close(struct table_writer *w, struct tabft_failure *f)
+{
+    struct packed_writer *packed = w->packed;
+    w->packed = NULL;
+    int error = packed_writer_close(packed, f); /* which counts the rows */
+    table_writer_abandon(w);
+    return error;
+}
+
+void table_writer_abandon(struct table_writer *w)
+{
+    if (w == NULL) return;
+    packed_writer_abandon(w->packed);
+    schema_clear(&w->schema);
+    cells_free(w->cells);
+    free(w->rule);
+    free(w);
+}
+
+int table_write(const char *path, bool force, const struct table_output *t, struct threads *pool,
+                struct tabft_failure *f)
+{
+    int error = 0;
+    struct table_writer *w = NULL;
+    const double **value = NULL;
+    uint8_t digest[32];
+    TRY(memory_new(&value, t->n_columns, sizeof *value, "a packed table", f));
+    for (size_t c = 0; c < t->n_columns; c++) value[c] = t->column[c].value;
+    digest_values(t, digest);
+    TRY(writer_open(&w, path, force, t, digest, pool, f));
+    TRY(table_writer_put(w, value, t->n_rows, f));
+    struct table_writer *closing = w;
+    w = NULL;
+    TRY(table_writer_close(closing, f));
+fail:
+    table_writer_abandon(w);
+    free(value);
     return error;
 }

@@ -15,7 +15,7 @@ helps() {
     case $1 in
     tabft) set -- tabft '' doctor quickstart ;;
     tabft-prep) set -- tabft-prep '' pack merge split cat info verify ;;
-    tabft-eval) set -- tabft-eval '' predict score parity ;;
+    tabft-eval) set -- tabft-eval '' predict merge score parity ;;
     tabft-model) set -- tabft-model '' info verify diff init ;;
     *) set -- "$1" '' ;;
     esac
