@@ -41,14 +41,12 @@ struct cpu_kernels {
      * their sum to sum[i] (what was there shrunk by factor[i] = 2^(old maximum - new maximum)). */
     void (*softmax_block)(size_t rows, size_t columns, float *scores, size_t stride, float scale2, float *maximum,
                           float *sum, float *factor);
-    /* scores := p = 2^(scale2 * score - maximum[i]); slopes := p * (slopes - mean[i]). */
+    /* scores := p = inverse[i] * 2^(scale2 * score - maximum[i]); slopes := p * (slopes - mean[i]). */
     void (*softmax_slopes)(size_t rows, size_t columns, float *scores, float *slopes, size_t stride, float scale2,
-                           const float *maximum, const float *mean);
+                           const float *maximum, const float *inverse, const float *mean);
     /* x[i][j] *= factor[i] for `rows` rows. */
     void (*scale_rows)(size_t rows, size_t width, float *x, size_t stride, const float *factor);
-    void (*scale_copy)(size_t width, const float *x, float factor, float *y); /* y = factor * x */
-    /* y = factor * x, and the dot product of y with z. */
-    float (*scale_dot)(size_t width, const float *x, float factor, const float *z, float *y);
+    float (*dot)(size_t width, const float *x, const float *y);
     void (*add)(size_t count, const float *x, float *y); /* y += x */
     void (*gelu)(size_t count, const float *x, float *y);
     void (*gelu_backward)(size_t count, const float *x, const float *dy, float *dx, bool add);

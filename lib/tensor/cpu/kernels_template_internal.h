@@ -221,14 +221,14 @@ static void softmax_block(size_t rows, size_t columns, float *scores, size_t str
 }
 
 static void softmax_slopes(size_t rows, size_t columns, float *scores, float *slopes, size_t stride, float scale2,
-                           const float *maximum, const float *mean)
+                           const float *maximum, const float *inverse, const float *mean)
 {
     const size_t room = round_up(columns, SUM_LANES);
     for (size_t i = 0; i < rows; i++) {
         float *p = scores + i * stride, *d = slopes + i * stride;
         vec from = v_splat(-maximum[i]), scale = v_splat(scale2);
         for (size_t j = 0; j < room; j += SIMD_WIDTH) {
-            vec e = v_exp2(v_fma(v_load(p + j), scale, from));
+            vec e = v_exp2(v_fma(v_load(p + j), scale, from)) * inverse[i];
             v_store(p + j, e);
             v_store(d + j, e * (v_load(d + j) - mean[i]));
         }
@@ -272,25 +272,12 @@ INLINE void lanes_store(float *p, const struct lanes *l, size_t count)
     for (size_t i = 0; i < count; i++) p[i] = whole[i];
 }
 
-static void scale_copy(size_t width, const float *x, float factor, float *y)
-{
-    for (size_t j = 0; j < width; j += SUM_LANES) {
-        struct lanes a = lanes_load(x + j, width - j);
-        for (int l = 0; l < SUM_VECS; l++) a.v[l] *= factor;
-        lanes_store(y + j, &a, width - j);
-    }
-}
-
-static float scale_dot(size_t width, const float *x, float factor, const float *z, float *y)
+static float dot(size_t width, const float *x, const float *y)
 {
     struct lanes total = {0};
     for (size_t j = 0; j < width; j += SUM_LANES) {
-        struct lanes a = lanes_load(x + j, width - j), b = lanes_load(z + j, width - j);
-        for (int l = 0; l < SUM_VECS; l++) {
-            a.v[l] *= factor;
-            total.v[l] = v_fma(a.v[l], b.v[l], total.v[l]);
-        }
-        lanes_store(y + j, &a, width - j);
+        struct lanes a = lanes_load(x + j, width - j), b = lanes_load(y + j, width - j);
+        for (int l = 0; l < SUM_VECS; l++) total.v[l] = v_fma(a.v[l], b.v[l], total.v[l]);
     }
     return lanes_sum(&total);
 }
@@ -413,8 +400,7 @@ const struct cpu_kernels KERNELS = {
     .softmax_block = softmax_block,
     .softmax_slopes = softmax_slopes,
     .scale_rows = scale_rows,
-    .scale_copy = scale_copy,
-    .scale_dot = scale_dot,
+    .dot = dot,
     .add = add,
     .gelu = gelu,
     .gelu_backward = gelu_backward,

@@ -197,11 +197,12 @@ static void backward_rows(const struct vote *v, const struct vote_memory *m, siz
         float mean = 0;
         for (size_t c = 0; c < s->n_classes; c++) mean += slopes[c] * one[BEFORE + c];
         m->maximum[i] = one[0];
-        m->sum[i] = mean * one[1];
-        for (size_t j = 0; j < keys; j++) m->slopes[i * STRIDE + j] = slopes[codes[j]] * one[1];
+        m->sum[i] = one[1];
+        m->factor[i] = mean;
+        for (size_t j = 0; j < keys; j++) m->slopes[i * STRIDE + j] = slopes[codes[j]];
         for (size_t j = keys; j < round_up(keys, PADDING); j++) m->slopes[i * STRIDE + j] = 0.0f;
     }
-    k->softmax_slopes(rows, keys, m->scores, m->slopes, STRIDE, v->scale2, m->maximum, m->sum);
+    k->softmax_slopes(rows, keys, m->scores, m->slopes, STRIDE, v->scale2, m->maximum, m->sum, m->factor);
     k->pack_rows(rows, s->width, (const float *)v->call->in[0] + at, stride, v->scale, m->q_rows);
     k->product(&(struct product){.m = keys,
                                  .n = s->width,
