@@ -4,7 +4,8 @@ Needs `pip install tabpfn==9.2.0` and the folder with the small models (<arch>_<
     make_untidy.py MODELS
 Writes predict_untidy_<task>.train.csv and .test.csv, and for each model and inference_config
 predict_untidy_<name>.vectors.safetensors: call<i>.x [rows, estimators, columns] and call<i>.y as the network got them,
-proba or mean, and in the metadata the model's name and the inference_config, where it is not the version's own.
+proba or mean, and in the metadata the model's name and the inference_config, where it is not the version's own. v3.5's
+inputs are v3's, so only its predictions are kept, in predict_untidy_v3_5.safetensors.
 """
 import functools
 import json
@@ -19,7 +20,7 @@ warnings.simplefilter("ignore")
 import numpy as np
 import pandas as pd
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tabpfn import TabPFNClassifier, TabPFNRegressor
 from tabpfn.architectures import tabpfn_v2, tabpfn_v2_5, tabpfn_v2_6, tabpfn_v3, tabpfn_v3_5
 from tabpfn.constants import ModelVersion
@@ -87,6 +88,7 @@ CLASSES = {"v2": tabpfn_v2.TabPFNV2, "v2_5": tabpfn_v2_5.TabPFNV2p5, "v2_6": tab
            "v3": tabpfn_v3.TabPFNV3, "v3_5": tabpfn_v3_5.TabPFNV3p5}
 VERSIONS = {"v2": ModelVersion.V2, "v2_5": ModelVersion.V2_5, "v2_6": ModelVersion.V2_6, "v3": ModelVersion.V3,
             "v3_5": ModelVersion.V3_5}
+v3_5 = {}
 for name, model, config in RUNS:
     architecture, task = model.rsplit("_", 1)
     tables = [pd.read_csv(f"predict_untidy_{task}.{part}.csv") for part in ("train", "test")]
@@ -117,6 +119,13 @@ for name, model, config in RUNS:
         out = np.asarray(predict(tables[1].drop(columns="y")), dtype=np.float64)
     finally:
         network.forward = forward
+    if architecture == "v3_5":
+        same = load_file(f"predict_untidy_v3_{task}.vectors.safetensors")
+        for i, both in enumerate(calls):
+            for part, values in zip("xy", both):
+                assert np.array_equal(values.numpy(), same[f"call{i}.{part}"].numpy(), equal_nan=True), (name, i)
+        v3_5[name] = torch.tensor(out)
+        continue
     tensors = {"proba" if task == "cls" else "mean": torch.tensor(out)}
     for i, (x, y) in enumerate(calls):
         tensors[f"call{i}.x"], tensors[f"call{i}.y"] = x, y
@@ -125,3 +134,4 @@ for name, model, config in RUNS:
         metadata["inference_config"] = json.dumps(config)
     save_file(tensors, f"predict_untidy_{name}.vectors.safetensors", metadata)
     print(name, [tuple(x.shape) for x, _ in calls], out.reshape(-1)[:3].round(4))
+save_file(v3_5, "predict_untidy_v3_5.safetensors")

@@ -29,6 +29,7 @@ struct recorded {
     const char *name, *sheet;
     size_t powers_from; /* the first estimator with powers of columns */
     double least;       /* share of fingerprints that are equal */
+    const char *model;  /* NULL: the recording's */
 };
 
 /* ---- Tables ---- */
@@ -157,7 +158,8 @@ static void session_open(struct session *s, const struct recorded *recorded)
     *s = (struct session){.recorded = recorded, .name = recorded->name};
     (void)snprintf(file, sizeof file, "reference/%s.vectors.safetensors", s->name);
     MUST(ckpt_open(&s->vectors, unit_data(file), &f));
-    (void)snprintf(file, sizeof file, "reference/%s.model.safetensors", ckpt_metadata(s->vectors, "model"));
+    const char *model = recorded->model != NULL ? recorded->model : ckpt_metadata(s->vectors, "model");
+    (void)snprintf(file, sizeof file, "reference/%s.model.safetensors", model);
     bool is_regression = ckpt_find(s->vectors, "mean") != NULL;
     MUST(ckpt_open(&weights, unit_data(file), &f));
     MUST(model_open(&s->model, weights, is_regression ? MODEL_REGRESSION : MODEL_CLASSIFICATION, &f));
@@ -310,9 +312,9 @@ static void predict(const struct recorded *recorded, size_t n)
     }
 }
 
-#define SMALL(table, model, powers_from)                                                 \
-    {                                                                                    \
-        "predict_" table "_" model, "predict_" table "_" model, powers_from, LEAST_SHARE \
+#define SMALL(table, model, powers_from)                                                       \
+    {                                                                                          \
+        "predict_" table "_" model, "predict_" table "_" model, powers_from, LEAST_SHARE, NULL \
     }
 #define TABLE_OF_EACH_MODEL(table)                                                                         \
     SMALL(table, "v2_cls", NEVER), SMALL(table, "v2_reg", 2), SMALL(table, "v2_5_cls", NEVER),             \
@@ -338,8 +340,8 @@ END_TEST
 /* 620 columns for estimators that take 500: each gets a random subset. */
 START_TEST(wide_tables)
 {
-    static const struct recorded tables[] = {{"predict_wide_v2_6_cls", NULL, NEVER, LEAST_SHARE_WIDE},
-                                             {"predict_wide_v3_cls", NULL, NEVER, LEAST_SHARE_WIDE}};
+    static const struct recorded tables[] = {{"predict_wide_v2_6_cls", NULL, NEVER, LEAST_SHARE_WIDE, NULL},
+                                             {"predict_wide_v3_cls", NULL, NEVER, LEAST_SHARE_WIDE, NULL}};
     predict(tables, sizeof tables / sizeof *tables);
 }
 END_TEST
@@ -348,9 +350,9 @@ END_TEST
  * version's own preset and those that checkpoints carry: tests/data/reference/make_untidy.py. */
 START_TEST(untidy_tables)
 {
-#define UNTIDY(model, task, powers_from, least)                             \
-    {                                                                       \
-        "predict_untidy_" model, "predict_untidy_" task, powers_from, least \
+#define UNTIDY(model, task, powers_from, least)                                   \
+    {                                                                             \
+        "predict_untidy_" model, "predict_untidy_" task, powers_from, least, NULL \
     }
     static const struct recorded tables[] = {
         UNTIDY("v2_cls", "cls", NEVER, 0.83),       UNTIDY("v2_reg", "reg", 2, 0.92),
@@ -363,11 +365,31 @@ START_TEST(untidy_tables)
 }
 END_TEST
 
+/* v3.5 on the same inputs: only its predictions were recorded, and its one file serves both tasks. */
+START_TEST(untidy_tables_v3_5)
+{
+    static const struct recorded tables[] = {{"predict_untidy_v3_cls", "predict_untidy_cls", NEVER, 0.99, "v3_5"},
+                                             {"predict_untidy_v3_reg", "predict_untidy_reg", NEVER, 0.99, "v3_5"}};
+    static const char *const expected[] = {"v3_5_cls", "v3_5_reg"};
+    struct ckpt *c;
+    MUST(ckpt_open(&c, unit_data("reference/predict_untidy_v3_5.safetensors"), &f));
+    for (size_t i = 0; i < 2; i++) {
+        struct session s;
+        session_open(&s, &tables[i]);
+        session_fit(&s);
+        compare_inputs(&s);
+        compare_predictions(&s, tensor_of(c, "%s", expected[i]));
+        session_close(&s);
+    }
+    ckpt_close(c);
+}
+END_TEST
+
 /* The whole way at once, where no fingerprint differs. */
 START_TEST(from_csv_to_probabilities)
 {
-    static const struct recorded tables[] = {{"predict_untidy_v2_5_cls", "predict_untidy_cls", NEVER, 1},
-                                             {"predict_untidy_v3_cls", "predict_untidy_cls", NEVER, 1}};
+    static const struct recorded tables[] = {{"predict_untidy_v2_5_cls", "predict_untidy_cls", NEVER, 1, NULL},
+                                             {"predict_untidy_v3_cls", "predict_untidy_cls", NEVER, 1, NULL}};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         struct session s;
         struct eval_prediction p;
@@ -413,5 +435,5 @@ START_TEST(ways_to_average)
 }
 END_TEST
 
-UNIT_MAIN("recorded predictions", numeric_tables, mixed_tables, wide_tables, untidy_tables, from_csv_to_probabilities,
-          ways_to_average)
+UNIT_MAIN("recorded predictions", numeric_tables, mixed_tables, wide_tables, untidy_tables, untidy_tables_v3_5,
+          from_csv_to_probabilities, ways_to_average)
