@@ -17,6 +17,9 @@ tabft-model convert "$TABFT_DATA/ckpt/os_system.ckpt" out.safetensors >out 2>err
 grep -q 'GLOBAL: posix.system' err || bad "$(cat err)"
 { [ ! -e pwned ] && [ ! -e out.safetensors ]; } || bad 'something was made'
 command -v strace >/dev/null || { echo 'no strace: the calls were not looked at'; [ "$failed" = 0 ] && exit 77; exit 1; }
+# LeakSanitizer does not work under ptrace, and forks.
+ASAN_OPTIONS=${ASAN_OPTIONS+$ASAN_OPTIONS:}detect_leaks=0
+export ASAN_OPTIONS
 strace -f -e trace=execve,execveat,openat,open,creat,connect,socket,unlink,rename,renameat2,fork,vfork,clone,clone3 \
     -o calls tabft-model convert "$TABFT_DATA/ckpt/os_system.ckpt" out.safetensors >out 2>err || status=$?
 grep -q 'os_system.ckpt' calls || { echo 'strace sees nothing here'; exit 77; }
