@@ -20,9 +20,9 @@ struct fetch {
     size_t ahead_step, count;
 };
 
-/* One tile of up to TILE_ROWS rows and one panel; `rows` and `unit_step` (a_step == 1, else a_row == 1) are constants
- * after inlining. */
-INLINE void tile(const size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b,
+/* One tile of up to TILE_ROWS rows and one panel, or its first half; `rows`, `half` and `unit_step` (a_step == 1, else
+ * a_row == 1) are constants after inlining. */
+INLINE void tile(const size_t rows, const bool half, const bool unit_step, const struct product *p, const float *a, const float *b,
                  float *c, const float *init, size_t columns, struct fetch fetch)
 {
     vec sum[TILE_ROWS][TILE_VECS] = {0};
@@ -40,13 +40,13 @@ INLINE void tile(const size_t rows, const bool unit_step, const struct product *
         out += sizeof(float) * p->c_row;
         in += sizeof(float) * (init == NULL ? p->c_row : p->init_row);
         for (const size_t end = smaller(s + STEPS, k); s < end; s++) {
-            vec b0 = v_load(b), b1 = v_load(b + SIMD_WIDTH);
+            vec b0 = v_load(b), b1 = half ? b0 : v_load(b + SIMD_WIDTH);
             b += TILE_COLUMNS;
 #pragma GCC unroll 12
             for (size_t i = 0; i < rows; i++) {
                 vec x = v_splat(!unit_step ? a[i] : (i < 4 ? a : i < 8 ? a4 : a8)[i % 4 * a_row]);
                 sum[i][0] = v_fma(x, b0, sum[i][0]);
-                sum[i][1] = v_fma(x, b1, sum[i][1]);
+                if (!half) sum[i][1] = v_fma(x, b1, sum[i][1]);
             }
             a += unit_step ? 1 : a_step;
             if (!unit_step) continue;
@@ -55,17 +55,17 @@ INLINE void tile(const size_t rows, const bool unit_step, const struct product *
             __asm__("" : "+r"(a4), "+r"(a8)); /* the compiler would count from one place again */
         }
     }
-    if (columns == TILE_COLUMNS) {
+    if (columns == (half ? SIMD_WIDTH : TILE_COLUMNS)) {
 #pragma GCC unroll 12
         for (size_t i = 0; i < rows; i++) {
             float *to = c + i * p->c_row;
             vec s0 = sum[i][0], s1 = sum[i][1];
             if (init != NULL) {
                 s0 += v_load(init + i * p->init_row);
-                s1 += v_load(init + i * p->init_row + SIMD_WIDTH);
+                if (!half) s1 += v_load(init + i * p->init_row + SIMD_WIDTH);
             }
             v_store(to, s0);
-            v_store(to + SIMD_WIDTH, s1);
+            if (!half) v_store(to + SIMD_WIDTH, s1);
         }
         return;
     }
@@ -80,9 +80,9 @@ INLINE void tile(const size_t rows, const bool unit_step, const struct product *
 }
 
 #define TILE_CASE(rows) \
-    case rows: tile(rows, unit_step, p, a, b, c, init, columns, fetch); break;
+    case rows: tile(rows, half, unit_step, p, a, b, c, init, columns, fetch); break;
 
-INLINE void tile_of(size_t rows, const bool unit_step, const struct product *p, const float *a, const float *b,
+INLINE void tile_of(size_t rows, const bool half, const bool unit_step, const struct product *p, const float *a, const float *b,
                     float *c, const float *init, size_t columns, struct fetch fetch)
 {
     switch (rows) {
@@ -125,8 +125,11 @@ INLINE void product_of(const bool unit_step, const struct product *p)
         const float *a = p->a + i * p->a_row;
         for (size_t j = 0; j < p->n; j += TILE_COLUMNS) {
             const float *init = p->init == NULL ? NULL : p->init + i * p->init_row + j;
-            tile_of(rows, unit_step, p, a, p->b + j * p->k, p->c + i * p->c_row + j, init,
-                    smaller(TILE_COLUMNS, p->n - j), fetch_ahead(unit_step, p, i, j));
+            float *const c = p->c + i * p->c_row + j;
+            const struct fetch fetch = fetch_ahead(unit_step, p, i, j);
+            const size_t columns = smaller(TILE_COLUMNS, p->n - j);
+            if (columns > SIMD_WIDTH) tile_of(rows, false, unit_step, p, a, p->b + j * p->k, c, init, columns, fetch);
+            else tile_of(rows, true, unit_step, p, a, p->b + j * p->k, c, init, columns, fetch);
         }
     }
 }
@@ -159,7 +162,7 @@ static void pack_rows(size_t k, size_t n, const float *source, size_t stride, fl
     }
 }
 
-/* Up to SIMD_WIDTH columns of a panel from k numbers of as many rows of the source. */
+/* Some of the SIMD_WIDTH columns of half a panel from k numbers of as many rows of the source. */
 INLINE void pack_transposed(size_t k, size_t columns, const float *source, size_t stride, float scale, float *to)
 {
     size_t s = 0;
@@ -183,7 +186,9 @@ static void pack_columns(size_t k, size_t n, const float *source, size_t stride,
         for (size_t part = 0; part < TILE_COLUMNS; part += SIMD_WIDTH) {
             const size_t first = smaller(j + part, n), columns = smaller(SIMD_WIDTH, n - first);
             const float *from = source + first * stride;
-            if (columns == SIMD_WIDTH)
+            if (columns == 0)
+                for (size_t s = 0; s < k; s++) v_store(panels + part + s * TILE_COLUMNS, v_splat(0.0f));
+            else if (columns == SIMD_WIDTH)
                 pack_transposed(k, SIMD_WIDTH, from, stride, scale, panels + part);
             else
                 pack_transposed(k, columns, from, stride, scale, panels + part);
