@@ -50,6 +50,9 @@ enum ensemble_use ensemble_column_use(const double *value, size_t n_rows);
  * used[t->n_columns], *n_used of them. Errors: TABFT_INPUT when none is left. */
 int ensemble_useful_columns(const struct table *t, enum ensemble_use *use, size_t *used, size_t *n_used,
                             struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The same from judgements that are there: use[t->n_columns]. */
+int ensemble_list_used(const struct table *t, const enum ensemble_use *use, size_t *used, size_t *n_used,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- The estimators of one fit ---- */
 

@@ -27,11 +27,16 @@ enum ensemble_use ensemble_column_use(const double *value, size_t n_rows)
 int ensemble_useful_columns(const struct table *t, enum ensemble_use *use, size_t *used, size_t *n_used,
                             struct tabft_failure *f)
 {
+    for (size_t i = 0; i < t->n_columns; i++) use[i] = ensemble_column_use(t->column[i].value, t->n_rows);
+    return ensemble_list_used(t, use, used, n_used, f);
+}
+
+int ensemble_list_used(const struct table *t, const enum ensemble_use *use, size_t *used, size_t *n_used,
+                       struct tabft_failure *f)
+{
     size_t n = 0;
-    for (size_t i = 0; i < t->n_columns; i++) {
-        use[i] = ensemble_column_use(t->column[i].value, t->n_rows);
+    for (size_t i = 0; i < t->n_columns; i++)
         if (use[i] == ENSEMBLE_USED) used[n++] = i;
-    }
     *n_used = n;
     if (n > 0) return 0;
     return tabft_fail(f, TABFT_INPUT,

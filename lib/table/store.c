@@ -63,12 +63,14 @@ static bool add_bytes(size_t *sum, size_t n, size_t size)
     return true;
 }
 
+static size_t part_column(const struct table_part *p, size_t c) { return p->column != NULL ? p->column[c] : c; }
+
 size_t table_part_bytes(const struct table_part *p)
 {
     const struct loaded *t = loaded_of(p->table);
     size_t sum = 0, n_pages;
     for (size_t c = 0; c < p->n_columns; c++)
-        if (!add_bytes(&sum, p->n_rows, width_bytes(column_width(t, loaded_place(t, p->column[c]))))) return SIZE_MAX;
+        if (!add_bytes(&sum, p->n_rows, width_bytes(column_width(t, loaded_place(t, part_column(p, c)))))) return SIZE_MAX;
     if (!p->whole) return sum;
     if (!size_mul(schema_groups(packed_reader_schema(t->reader)), p->n_columns, &n_pages) ||
         !add_bytes(&sum, n_pages, sizeof(struct column_statistics)))
@@ -89,7 +91,7 @@ int table_store_open(struct table_store **out, const struct table_part *p, void 
     TRY(memory_new(&s->place, s->n_columns, sizeof *s->place, "a table's cells", f));
     TRY(memory_new(&s->lane, s->n_columns, sizeof *s->lane, "a table's cells", f));
     for (size_t c = 0; c < s->n_columns; c++) {
-        s->place[c] = loaded_place(s->t, p->column[c]);
+        s->place[c] = loaded_place(s->t, part_column(p, c));
         s->lane[c] = (struct lane){.width = column_width(s->t, s->place[c]), .base = at, .stride = 1};
         at += (s->n_rows * width_bytes(s->lane[c].width) + 63) / 64 * 64;
     }
@@ -146,6 +148,7 @@ struct page_loop {
     const size_t *group_begin;            /* [groups + 1] in pick */
     struct column_statistics *statistics; /* [groups][n_columns] or NULL */
     struct cells *scratch;                /* one a thread */
+    const atomic_bool *stop;              /* or NULL */
     struct loop_failure failure;
 };
 
@@ -175,6 +178,7 @@ static void take_page(void *context, size_t block, int thread)
 {
     struct page_loop *l = context;
     struct tabft_failure f = {0};
+    if (l->stop != NULL && atomic_load_explicit(l->stop, memory_order_relaxed)) return;
     if (read_page(l, l->first + block, thread, &f) < 0) loop_failure_keep(&l->failure, block, &f);
 }
 
@@ -261,9 +265,10 @@ fail:
 }
 
 int table_store_pick(struct table_store *s, struct threads *pool, const size_t *row, size_t n_rows,
-                     struct tabft_failure *f)
+                     const atomic_bool *stop, struct tabft_failure *f)
 {
-    struct page_loop l = {.t = s->t, .place = s->place, .lane = s->lane, .n_columns = s->n_columns};
+    struct page_loop l = {
+        .t = s->t, .place = s->place, .lane = s->lane, .n_columns = s->n_columns, .stop = stop};
     return pick_rows(&l, pool, row, n_rows, f);
 }
 

@@ -4,6 +4,7 @@
 #ifndef TABFT_TABLE_STORE_H
 #define TABFT_TABLE_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,8 +15,8 @@ struct threads;
 
 /* What a store holds. */
 struct table_part {
-    const struct table *table; /* by table_open_parts; outlives the store */
-    const size_t *column;      /* [n_columns] places in table->column */
+    const struct table *table; /* by table_open_parts or table_open_cells; outlives the store */
+    const size_t *column;      /* [n_columns] places in table->column; NULL: all in their order */
     size_t n_columns;
     size_t n_rows; /* rows it has room for; all of the table's in their order if `whole` */
     bool whole;
@@ -31,16 +32,17 @@ int table_store_open(struct table_store **out, const struct table_part *part, vo
                      struct tabft_failure *f) TABFT_MUST_CHECK;
 void table_store_close(struct table_store *s); /* NULL is fine */
 
-/* Reads and inflates, on `pool` (at most the threads that table_open_parts was told), and checks each page. Errors as of
+/* Reads and inflates, on `pool` (no more threads than the table was opened for), and checks each page. Errors as of
  * table_open. A whole store: this caller's share of the pages; when all n_shares are filled (by any processes),
  * table_store_check holds what was read against the file's statistics. */
 int table_store_fill(struct table_store *s, struct threads *pool, size_t share, size_t n_shares,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
 int table_store_check(const struct table_store *s, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Any store that is not whole: row[i] of the table becomes its row i, i < n_rows <= the room. Pages without such rows
- * are not read; of the others one a thread is in memory at a time. */
+ * are not read; of the others one a thread is in memory at a time. Once *stop (or NULL) is true no further page is
+ * read, and the rows are worth nothing. */
 int table_store_pick(struct table_store *s, struct threads *pool, const size_t *row, size_t n_rows,
-                     struct tabft_failure *f) TABFT_MUST_CHECK;
+                     const atomic_bool *stop, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Bytes that picking takes beside the store: the rows in the order of the file, and a page a thread. */
 size_t table_pick_bytes(size_t n_rows, int n_threads);
 

@@ -64,12 +64,12 @@ void table_close(struct table *t); /* NULL is fine */
  * NULL. */
 int table_open_schema(struct table **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* Loads all but the cells, and those of the target: `value` of the other columns is NULL. What follows reads them where
- * they are asked for; `pool` is the largest that it is given. store.h has rows of many columns. */
+/* The same, for reading cells where they are asked for (store.h) with up to n_threads threads at a time. */
+int table_open_cells(struct table **out, const char *path, int n_threads, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Its dictionaries and the target's cells as well: `value` of all other columns is NULL. For the threads of `pool`. */
 int table_open_parts(struct table **out, const char *path, struct threads *pool,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
-/* All cells of one column of a table from table_open_parts as `value` [n_rows] would have them. Thread safe on
- * different tables only. */
+/* All cells of one column of such a table, as `value` [n_rows] would have them. One call on a table at a time. */
 int table_read_column(const struct table *t, size_t column, struct threads *pool, double *value,
                       struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Fails (TABFT_INPUT) if the file changed since it was opened: call it after the last read. */

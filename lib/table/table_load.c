@@ -128,13 +128,13 @@ static struct table_column describe(const struct loaded *t, size_t c, enum exten
                                                      : (const char *const *)texts->text};
 }
 
-static int load(struct table **out, const char *path, enum extent extent, struct threads *pool,
+static int load(struct table **out, const char *path, enum extent extent, struct threads *pool, int n_threads,
                 struct tabft_failure *f)
 {
     int error = 0;
     struct loaded *t = NULL;
     TRY(memory_new(&t, 1, sizeof *t, "a table", f));
-    t->n_threads = threads_count(pool);
+    t->n_threads = n_threads;
     TRY(packed_reader_open(&t->reader, path, t->n_threads, extent != EXTENT_NONE, f));
     const struct schema *s = packed_reader_schema(t->reader);
     if (extent == EXTENT_ALL) TRY(load_values(t, pool, f));
@@ -159,17 +159,22 @@ fail:
 
 int table_open(struct table **out, const char *path, struct threads *pool, struct tabft_failure *f)
 {
-    return load(out, path, EXTENT_ALL, pool, f);
+    return load(out, path, EXTENT_ALL, pool, threads_count(pool), f);
 }
 
 int table_open_parts(struct table **out, const char *path, struct threads *pool, struct tabft_failure *f)
 {
-    return load(out, path, EXTENT_TARGET, pool, f);
+    return load(out, path, EXTENT_TARGET, pool, threads_count(pool), f);
 }
 
 int table_open_schema(struct table **out, const char *path, struct tabft_failure *f)
 {
-    return load(out, path, EXTENT_NONE, NULL, f);
+    return load(out, path, EXTENT_NONE, NULL, 1, f);
+}
+
+int table_open_cells(struct table **out, const char *path, int n_threads, struct tabft_failure *f)
+{
+    return load(out, path, EXTENT_NONE, NULL, n_threads, f);
 }
 
 int table_unchanged(const struct table *t, struct tabft_failure *f)

@@ -32,7 +32,7 @@ int checkpoint_agree(struct trainer *t, const struct progress *p, struct checkpo
                      struct tabft_failure *f)
 {
     int error = 0, size = comm_size(t->c);
-    struct checkpoint_words own = {.peak = train_memory_peak(), .stop = stop_requested(), .save = is_due(t, p)};
+    struct checkpoint_words own = {.peak = trainer_memory_peak(t), .stop = stop_requested(), .save = is_due(t, p)};
     struct checkpoint_words *all = NULL;
     *out = own;
     if (size == 1) return 0;

@@ -1,10 +1,10 @@
 #define TABFT_IN_TRAIN_DATA
 #include "train/data.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "table/store.h"
 #include "table/table.h"
 #include "train/data_internal.h"
 
@@ -13,7 +13,7 @@ static int load_valid(struct train_data *d, const struct train_options *o, struc
 {
     int error = 0;
     size_t *map = NULL;
-    TRY(table_open(&d->valid, o->valid, pool, f));
+    TRY(table_open_parts(&d->valid, o->valid, pool, f));
     TRY(data_check_task(d->valid, o, f));
     if (d->valid->task != d->table->task)
         FAIL(f, TABFT_INPUT, "%s: its target is %s, that of %s is not; pack it with --schema %s", o->valid,
@@ -25,7 +25,7 @@ static int load_valid(struct train_data *d, const struct train_options *o, struc
     TRY(table_match(d->table, d->valid, map, f));
     for (size_t i = 0; i < d->n_columns; i++) {
         d->valid_column[i] = map[d->column[i]];
-        TRY(data_check_finite(d->valid, &d->valid->column[d->valid_column[i]], f));
+        TRY(data_check_finite(d->valid, d->valid_column[i], pool, f));
     }
 fail:
     free(map);
@@ -65,8 +65,8 @@ int train_data_open(struct train_data *d, const struct train_options *o, struct 
 {
     int error = 0;
     int32_t *class_of = NULL;
-    *d = (struct train_data){0};
-    TRY(table_open(&d->table, o->data, pool, f));
+    *d = (struct train_data){.pool = pool};
+    TRY(table_open_parts(&d->table, o->data, pool, f));
     const struct table *t = d->table;
     TRY(data_check_task(t, o, f));
     d->is_regression = t->task == TABLE_REGRESSION;
@@ -78,10 +78,8 @@ int train_data_open(struct train_data *d, const struct train_options *o, struct 
     }
     TRY(data_check_records(t, o, d->n_classes, d->is_regression ? "" : d->label[0], f));
     if (d->is_regression) TRY(data_check_varied(t, f));
-    TRY(memory_new(&d->use, t->n_columns, sizeof *d->use, "the columns", f));
-    TRY(memory_new(&d->column, t->n_columns, sizeof *d->column, "the columns", f));
-    TRY(ensemble_useful_columns(t, d->use, d->column, &d->n_columns, f));
-    for (size_t i = 0; i < d->n_columns; i++) TRY(data_check_finite(t, &t->column[d->column[i]], f));
+    TRY(data_judge_columns(d, f));
+    for (size_t i = 0; i < d->n_columns; i++) TRY(data_check_finite(t, d->column[i], pool, f));
     if (o->valid != NULL) TRY(load_valid(d, o, pool, f));
     TRY(rank_texts(d, f));
     TRY(data_take_rows(d, o, class_of, f));
@@ -93,6 +91,9 @@ fail:
 
 void train_data_clear(struct train_data *d)
 {
+    ahead_close(d->ahead);
+    table_store_close(d->cells);
+    table_store_close(d->valid_cells);
     table_close(d->table);
     table_close(d->valid);
     for (size_t i = 0; d->rank != NULL && i < d->n_columns; i++) free(d->rank[i]);
@@ -112,20 +113,6 @@ void train_data_clear(struct train_data *d)
     free(d->valid_label);
     free(d->valid_target);
     *d = (struct train_data){0};
-}
-
-void train_data_gather(const struct train_data *d, bool from_valid, const size_t *row, size_t n_rows, double *x)
-{
-    bool other = from_valid && d->valid != NULL;
-    const struct table *t = other ? d->valid : d->table;
-    const size_t *column = other ? d->valid_column : d->column, *place = from_valid ? d->valid_row : d->train_row;
-    for (size_t c = 0; c < d->n_columns; c++) {
-        const double *value = t->column[column[c]].value, *rank = other ? d->valid_rank[c] : d->rank[c];
-        for (size_t i = 0; i < n_rows; i++) {
-            double cell = value[place[row[i]]];
-            x[i * d->n_columns + c] = rank != NULL && !isnan(cell) ? rank[(size_t)cell] : cell;
-        }
-    }
 }
 
 struct ensemble_columns train_data_columns(const struct train_data *d, const double *x, size_t n_rows)

@@ -12,13 +12,20 @@
 #include "train/chunks.h"
 #include "train/options.h"
 
+struct ahead;
+struct chunk;
 struct table;
+struct table_store;
 struct threads;
+struct train_sizes;
 
 enum { TRAIN_VALIDATION_MAX = 50000 }; /* rows held out at most */
 
 struct train_data {
-    struct table *table, *valid; /* valid: of --valid, else NULL */
+    struct table *table, *valid; /* without cells but the target's; valid: of --valid, else NULL */
+    struct table_store *cells, *valid_cells; /* [table->n_rows][n_columns], [valid->n_rows][n_columns] in memory, or */
+    struct ahead *ahead;                     /* --stream: training rows read from disk in time */
+    struct threads *pool;                    /* borrowed: reads what is not read ahead */
     size_t n_columns;            /* columns that take part */
     size_t *column;              /* [n_columns] their places in `table` */
     size_t *valid_column;        /* [n_columns] the same columns' places in `valid` */
@@ -36,18 +43,29 @@ struct train_data {
     size_t *valid_row;           /* [n_valid] rows of `valid`, else of `table` */
     int32_t *valid_label;        /* [n_valid] */
     double *valid_target;        /* [n_valid] */
+    double gather_seconds;
 };
 
-/* Loads and checks. Errors: TABFT_INPUT for no or too few records, one class or target value, infinities, a target with
- * gaps, a class that the validation rows lack where the metric needs it; TABFT_USE for options of the other task; what
- * table_open says. */
+/* Opens and checks all but the cells of columns (node_table_open, train_data_stream). Errors: TABFT_INPUT for no or
+ * too few records, one class or target value, infinities, a target with gaps, a class that the validation rows lack
+ * where the metric needs it; TABFT_USE for options of the other task; what table_open says. */
 int train_data_open(struct train_data *d, const struct train_options *o, struct threads *pool,
                     struct tabft_failure *f) TABFT_MUST_CHECK;
 void train_data_clear(struct train_data *d);
+/* --stream: from now on cells come from disk, those of expected chunks (train_data_expect) ahead of their time. */
+int train_data_stream(struct train_data *d, const struct train_options *o, const struct train_sizes *sizes,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The chunks that this rank is going to gather, in order: [n], copied; the chunks are borrowed until they are forgotten
+ * or others expected. Nothing to do where cells are in memory. */
+int train_data_expect(struct train_data *d, const struct chunk *const *chunk, size_t n,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+void train_data_forget(struct train_data *d);
 
 /* The training or validation rows `row` [n_rows] (places among d->train_row or d->valid_row) as a matrix x
- * [n_rows][n_columns]. Texts become their ranks. */
-void train_data_gather(const struct train_data *d, bool from_valid, const size_t *row, size_t n_rows, double *x);
+ * [n_rows][n_columns]. Texts become their ranks. Errors: of reading them where they are streamed. */
+int train_data_gather(struct train_data *d, bool from_valid, const size_t *row, size_t n_rows, double *x,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+double train_data_seconds(const struct train_data *d); /* that gathering has taken so far */
 /* Such a matrix as the ensemble takes it; borrows. */
 struct ensemble_columns train_data_columns(const struct train_data *d, const double *x, size_t n_rows);
 
@@ -60,7 +78,9 @@ struct train_sizes {
     size_t n_columns, n_classes; /* n_classes: 0 for regression */
     size_t n_texts;              /* columns of text */
     size_t n_train, n_valid;
-    size_t table_bytes; /* cells and dictionaries of the loaded tables */
+    size_t target_bytes; /* the target's cells and the dictionaries of the tables */
+    size_t cell_bytes;   /* the other cells: once a node */
+    size_t window_bytes; /* --stream: of a rank, instead of those */
     struct chunks_sizes chunks;
 };
 int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes,

@@ -67,17 +67,6 @@ int data_check_records(const struct table *t, const struct train_options *o, siz
     return 0;
 }
 
-int data_check_finite(const struct table *t, const struct table_column *c, struct tabft_failure *f)
-{
-    for (size_t i = 0; i < t->n_rows; i++)
-        if (isinf(c->value[i]))
-            return tabft_fail(f, TABFT_INPUT,
-                              "%s: column \"%s\" is infinite in record %zu; networks take finite numbers or gaps: "
-                              "mark such cells as missing",
-                              t->path, c->name, i + 1);
-    return 0;
-}
-
 int data_check_target(const struct table *t, struct tabft_failure *f)
 {
     const struct table_column *target = &t->target;

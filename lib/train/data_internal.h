@@ -7,6 +7,7 @@
 #endif
 
 #include "table/table.h"
+#include "train/ahead.h"
 #include "train/data.h"
 
 /* ---- data_check.c: what a table must be. All refuse with TABFT_INPUT or, where options are at odds with it,
@@ -16,10 +17,18 @@ int data_check_task(const struct table *t, const struct train_options *o, struct
 /* n_classes: with rows; only: the label, where it is one. */
 int data_check_records(const struct table *t, const struct train_options *o, size_t n_classes, const char *only,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
-int data_check_finite(const struct table *t, const struct table_column *c, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* No gaps, no infinities. */
 int data_check_target(const struct table *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 int data_check_varied(const struct table *t, struct tabft_failure *f) TABFT_MUST_CHECK; /* a target of regression */
+
+/* ---- data_cells.c: columns and rows, wherever the cells are ---- */
+/* d->use, and the columns that take part. */
+int data_judge_columns(struct train_data *d, struct tabft_failure *f) TABFT_MUST_CHECK;
+int data_check_finite(const struct table *t, size_t column, struct threads *pool,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
+/* All but train_row. */
+struct ahead_rules data_ahead_rules(const struct table *t, const size_t *column, size_t n_columns,
+                                    const struct train_options *o, const struct train_sizes *sizes);
 
 /* ---- data_rows.c: labels or targets, and which rows train ---- */
 /* class_of [t->n_labels]: the class of a label with rows, -1 for one without. */

@@ -2,6 +2,7 @@
 #define TABFT_IN_TRAIN_DATA
 #include <string.h>
 
+#include "table/store.h"
 #include "train/data_internal.h"
 
 static struct chunks_rules rules_of(const struct train_options *o, size_t n_rows, size_t n_classes,
@@ -23,11 +24,11 @@ struct chunks_rules train_data_rules(const struct train_data *d, const struct tr
     return rules_of(o, d->n_train, d->n_classes, d->train_label);
 }
 
-/* Cells, and the dictionaries of text columns: their texts (where they are loaded), pointers and ranks. */
-static size_t table_bytes(const struct table *t)
+/* The target, and the dictionaries of text columns: their texts (where they are loaded), pointers and ranks. */
+static size_t target_bytes(const struct table *t)
 {
     if (t == NULL) return 0;
-    size_t bytes = (t->n_columns + 1) * t->n_rows * sizeof(double);
+    size_t bytes = t->n_rows * sizeof(double);
     for (size_t c = 0; c < t->n_columns; c++) {
         const struct table_column *column = &t->column[c];
         if (column->kind != TABLE_TEXT) continue;
@@ -52,6 +53,29 @@ static size_t count_used_texts(const struct train_data *d)
     return n;
 }
 
+/* Once a node, or a rank's windows and what a validation reads from disk at once. Columns NULL: all. */
+static int add_cells(struct train_sizes *sizes, const struct table *t, const size_t *column, const struct table *v,
+                     const size_t *valid_column, const struct train_options *o, struct tabft_failure *f)
+{
+    struct table_part part = {
+        .table = t, .column = column, .n_columns = sizes->n_columns, .n_rows = t->n_rows, .whole = true};
+    sizes->cell_bytes = table_part_bytes(&part);
+    struct ahead_rules rules = data_ahead_rules(t, column, sizes->n_columns, o, sizes);
+    sizes->window_bytes = ahead_bytes(&rules, sizes->n_train);
+    if (v != NULL) {
+        struct table_part valid = {
+            .table = v, .column = valid_column, .n_columns = sizes->n_columns, .n_rows = v->n_rows, .whole = true};
+        size_t more = table_part_bytes(&valid);
+        sizes->cell_bytes = more > SIZE_MAX - sizes->cell_bytes ? SIZE_MAX : sizes->cell_bytes + more;
+    }
+    size_t most = sizes->n_train > sizes->n_valid ? sizes->n_train : sizes->n_valid;
+    size_t picks = table_pick_bytes(most, rules.n_threads) + most * sizeof(size_t);
+    if (sizes->n_valid > 0 && sizes->window_bytes < SIZE_MAX - picks) sizes->window_bytes += picks;
+    if (sizes->cell_bytes < SIZE_MAX / 2 && sizes->window_bytes < SIZE_MAX / 2) return 0;
+    return tabft_fail(f, TABFT_SYSTEM, "%s: %zu rows of %zu columns are more than memory can be", t->path, t->n_rows,
+                      sizes->n_columns);
+}
+
 int train_data_sizes(const struct train_data *d, const struct train_options *o, struct train_sizes *sizes,
                      struct tabft_failure *f)
 {
@@ -64,7 +88,7 @@ int train_data_sizes(const struct train_data *d, const struct train_options *o, 
                                   .n_train = d->n_train,
                                   .n_valid = d->n_valid,
                                   .n_texts = count_used_texts(d),
-                                  .table_bytes = table_bytes(d->table) + table_bytes(d->valid)};
+                                  .target_bytes = target_bytes(d->table) + target_bytes(d->valid)};
     /* Every epoch is cut into the same sizes, so those of the first are exact. */
     TRY(chunks_open(&chunks, &rules, 0, f));
     sizes->chunks.n_chunks = chunks_count(chunks);
@@ -73,6 +97,7 @@ int train_data_sizes(const struct train_data *d, const struct train_options *o, 
         if (c->n_context > sizes->chunks.n_context) sizes->chunks.n_context = c->n_context;
         if (c->n_query > sizes->chunks.n_query) sizes->chunks.n_query = c->n_query;
     }
+    TRY(add_cells(sizes, d->table, d->column, d->valid, d->valid_column, o, f));
 fail:
     chunks_close(chunks);
     return error;
@@ -91,7 +116,7 @@ int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes,
                                   .n_classes = t->n_labels,
                                   .n_train = t->n_rows,
                                   .n_texts = count_texts(t),
-                                  .table_bytes = table_bytes(t) + table_bytes(v)};
+                                  .target_bytes = target_bytes(t) + target_bytes(v)};
     if (v != NULL) {
         sizes->n_valid = v->n_rows;
     } else if (o->validation_split > 0) {
@@ -100,6 +125,7 @@ int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes,
     }
     struct chunks_rules rules = rules_of(o, sizes->n_train, sizes->n_classes, NULL);
     TRY(chunks_sizes(&rules, &sizes->chunks, f));
+    TRY(add_cells(sizes, t, NULL, v, NULL, o, f));
 fail:
     table_close(t);
     table_close(v);

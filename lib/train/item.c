@@ -88,11 +88,11 @@ static void gather_answers(const struct train_data *d, const size_t *row, size_t
 static int load_chunk(struct trainer *t, const struct chunk *chunk, struct tabft_failure *f)
 {
     int error = 0;
-    const struct train_data *d = &t->data;
+    struct train_data *d = &t->data;
     struct item_room *r = &t->room;
     item_room_clear(t);
-    train_data_gather(d, false, chunk->context, chunk->n_context, r->x_context);
-    train_data_gather(d, false, chunk->query, chunk->n_query, r->x_query);
+    TRY(train_data_gather(d, false, chunk->context, chunk->n_context, r->x_context, f));
+    TRY(train_data_gather(d, false, chunk->query, chunk->n_query, r->x_query, f));
     gather_answers(d, chunk->context, chunk->n_context, r->y_context, r->t_context);
     gather_answers(d, chunk->query, chunk->n_query, r->y_query, r->t_query);
     r->parts[0] = train_data_columns(d, r->x_context, chunk->n_context);

@@ -71,6 +71,7 @@ static int run_epoch(struct trainer *t, struct progress *p, struct tabft_failure
     if (most > n) most = n;
     if (p->n_steps == 0) p->n_steps = (n + most - 1) / most * t->o->epochs;
     TRY(memory_new(&group, most, sizeof(void *), "the chunks of a step", f));
+    TRY(trainer_agree(t, trainer_expect(t, chunks, (size_t)p->position, f), f));
     while (p->position < n) {
         size_t missing;
         const struct chunk *c = chunks_at(chunks, p->position++);
@@ -92,6 +93,7 @@ static int run_epoch(struct trainer *t, struct progress *p, struct tabft_failure
                 p->epoch_loss / (double)(p->epoch_steps > 0 ? p->epoch_steps : 1));
 fail:
     free(group);
+    train_data_forget(&t->data);
     chunks_close(chunks);
     return error;
 }
@@ -251,9 +253,10 @@ int train_plan(const struct train_options *o, char **text, struct tabft_failure 
     struct train_sizes sizes;
     struct train_plan plan;
     struct train_place place = {.n_ranks = (int)o->ranks,
+                                .n_local = (int)o->ranks_per_node,
                                 .n_threads = o->threads > 0 ? (int)o->threads : threads_default_count(),
                                 .engine = o->ranks > 1,
-                                .budget = train_plan_budget(o, 1)};
+                                .budget = train_plan_budget(o, (int)o->ranks_per_node)};
     *text = NULL;
     TRY(ckpt_open(&c, o->model, f));
     TRY(train_schema_sizes(o, &sizes, f));

@@ -82,6 +82,8 @@ static const struct row rows[] = {
      "auto|none|block: less memory, more time [auto]"},
     {"memory", NULL, BYTES, PLACE, AT(memory), 0, 0, false, NULL, "SIZE",
      "memory a rank may take, as 800M or 4G [found]"},
+    {"stream", NULL, FLAG, PLACE, AT(stream), 0, 0, false, NULL, NULL, "read the table from disk while training"},
+    {"window", NULL, BYTES, PLACE, AT(window), 0, 0, false, NULL, "SIZE", "rows that --stream reads ahead [512M]"},
     {"threads", NULL, COUNT, PLACE, AT(threads), 0, 1024, false, NULL, "N", "threads of a rank, 0: all it may use [0]"},
     {"device", NULL, CHOICE, PLACE, AT(device), 0, 0, false, "auto|cpu|cuda", "NAME", "auto|cpu|cuda [auto]"},
     {"engine", NULL, CHOICE, PLACE, AT(engine), 0, 0, false, "auto|self|mpi", "NAME",
@@ -93,6 +95,8 @@ static const struct row rows[] = {
     {"stop-timeout", NULL, COUNT, PLACE, AT(stop_timeout), 0, 1e6, false, NULL, "SECONDS",
      "how long a stop by SIGTERM may take, 0: any [300]"},
     {"ranks", NULL, COUNT, ACT, AT(ranks), 1, 1e6, false, NULL, "N", "ranks that --plan plans for [1]"},
+    {"ranks-per-node", NULL, COUNT, ACT, AT(ranks_per_node), 1, 4096, false, NULL, "N",
+     "of them on a node, which share the table [1]"},
     {"plan", NULL, FLAG, ACT, AT(plan), 0, 0, false, NULL, NULL, "print the memory a rank needs and end"},
     {"resume", NULL, FLAG, ACT, AT(resume), 0, 0, false, NULL, NULL, "go on with the run in --out, or begin it"},
     {"force", NULL, FLAG, ACT, AT(force), 0, 0, false, NULL, NULL, "replace the run in a used folder"},
@@ -124,6 +128,8 @@ void train_options_default(struct train_options *o)
         .checkpoint_every = {.n = 10, .minutes = true},
         .stop_timeout = 300,
         .ranks = 1,
+        .ranks_per_node = 1,
+        .window = 512 << 20,
     };
 }
 

@@ -40,7 +40,9 @@ struct train_options {
     uint64_t memory;                                      /* bytes a rank may take; 0: what is found at the start */
     struct train_interval checkpoint_every;
     uint64_t stop_timeout; /* seconds that SIGTERM leaves; 0: no limit */
-    bool resume, force, plan;
+    uint64_t ranks_per_node; /* of --plan */
+    uint64_t window;         /* bytes of a rank's rows that are read ahead with `stream` */
+    bool stream, resume, force, plan;
 };
 
 /* TabPFN's defaults, with 8 estimators. */

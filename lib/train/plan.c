@@ -114,8 +114,8 @@ fail:
 
 static void add_total(struct train_plan *p)
 {
-    p->total = p->weights + p->gradients + p->partial_sums + p->moments + p->best_weights + p->data + p->preprocessing +
-               p->activations + p->scratch + p->checkpoint + p->logits + p->process;
+    p->total = p->weights + p->gradients + p->partial_sums + p->moments + p->best_weights + p->table + p->window +
+               p->data + p->preprocessing + p->activations + p->scratch + p->checkpoint + p->logits + p->process;
 }
 
 /* Labels or targets of a phase's rows, what an estimator makes of targets, and the values of text columns. */
@@ -156,7 +156,7 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     p->preprocessing = phase.preprocessing;
     p->activations = network.activations;
     p->scratch = network.total - network.activations;
-    p->data = s->table_bytes + (s->n_train + s->n_valid) * (sizeof(size_t) + sizeof(int32_t)) +
+    p->data = s->target_bytes + (s->n_train + s->n_valid) * (sizeof(size_t) + sizeof(int32_t)) +
               (p->n_context + p->n_query) * s->n_columns * sizeof(double);
     add_answers(p, m, s);
     if (validating) {
@@ -188,6 +188,8 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
         .best_weights = s->n_valid > 0 && o->patience > 0 && o->epochs >= o->validation_frequency
                             ? slice * sizeof(float)
                             : 0,
+        .table = o->stream ? 0 : s->cell_bytes / (size_t)place->n_local + (place->n_local > 1),
+        .window = o->stream ? s->window_bytes : 0,
         .process = PROCESS_BYTES + (place->engine ? ENGINE_BYTES : 0),
     };
     p.partial_sums = reduce_bytes(p.n_items, n, p.n_ranks, 0);
@@ -284,6 +286,15 @@ static int write_remedies(FILE *text, const struct train_plan *plan, const struc
             separator = ", or ";
         }
     }
+    if (!o->stream) {
+        struct train_options streamed = *o;
+        streamed.stream = true;
+        TRY(plan_for(&other, m, &streamed, s, place, MODEL_RECOMPUTE_BLOCK, f));
+        if (other.total <= place->budget) {
+            (void)fprintf(text, "%s--recompute block --stream", separator);
+            separator = ", or ";
+        }
+    }
     (void)fprintf(text, "%s%" PRIu64 " bytes a rank\n", separator, (uint64_t)plan->total);
 fail:
     return error;
@@ -306,6 +317,8 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         {"partial_sums", p->partial_sums},
         {"moments", p->moments},
         {"best_weights", p->best_weights},
+        {"table", p->table},
+        {"window", p->window},
         {"data", p->data},
         {"preprocessing", p->preprocessing},
         {"activations", p->activations},
@@ -323,6 +336,9 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         p->validating ? "a validation" : "a step", p->n_context, p->n_query, p->n_columns);
     for (size_t i = 0; i < sizeof line / sizeof *line; i++)
         (void)fprintf(text, "%-14s %15zu\n", line[i].kind, line[i].bytes);
+    if (!o->stream)
+        (void)fprintf(text, "%-14s %15zu once a node, shared by its ranks (%d)\n", "node_table", s->cell_bytes,
+                      place->n_local);
     if (place->budget != UINT64_MAX) (void)fprintf(text, "%-14s %15" PRIu64 "\n", "available", place->budget);
     if (p->total > place->budget) error = write_remedies(text, p, m, o, s, place, f);
     if (fclose(text) != 0 && error == 0) error = tabft_fail(f, TABFT_SYSTEM, "the plan: no memory for its text");

@@ -20,7 +20,9 @@ struct train_plan {
     bool validating;                      /* the peak is in a validation, else in a training step */
     size_t n_context, n_query, n_columns; /* the largest call of the network in that phase */
     size_t weights, gradients, partial_sums, moments, best_weights;
-    size_t data;                 /* tables, and the rows of one chunk or validation */
+    size_t table;                /* this rank's share of the cells that its node's ranks share */
+    size_t window;               /* --stream: rows read ahead, instead of those */
+    size_t data;                 /* targets, lists of rows, and the rows of one chunk or validation */
     size_t preprocessing;        /* one estimator's */
     size_t activations, scratch; /* of one forward and backward, whatever the number of estimators */
     size_t checkpoint;           /* what writing one takes beyond the preprocessing, which is free then */
@@ -30,7 +32,7 @@ struct train_plan {
 };
 
 struct train_place {
-    int n_ranks, n_threads;
+    int n_ranks, n_local, n_threads; /* n_local: ranks of a node, the fewest */
     bool engine;     /* an engine with libraries of its own carries the ranks */
     uint64_t budget; /* bytes a rank may take in all; UINT64_MAX: not known */
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "base/threads.h"
@@ -146,6 +147,7 @@ static int compare_options(struct trainer *t, struct tabft_failure *f)
     char *json = NULL;
     TRY(train_options_json(t->o, true, &json, f));
     TRY(comm_check_equal(t->c, "the options", json, f));
+    TRY(comm_check_equal(t->c, "--stream", t->o->stream ? "given" : "not given", f));
 fail:
     if (error == TABFT_USE) *t->result = (struct train_result){.agreed = true, .speaker = 0};
     free(json);
@@ -154,23 +156,22 @@ fail:
 
 /* ---- planning ---- */
 
-/* The least budget of all ranks, so that all plan alike. */
-static int agree_budget(struct trainer *t, uint64_t *budget, struct tabft_failure *f)
+/* The least budget of all ranks and the fewest that share a node, so that all plan alike. */
+static int agree_place(struct trainer *t, struct train_place *place, struct tabft_failure *f)
 {
-    int error = 0, size = comm_size(t->c), local = 0;
+    int error = 0, size = comm_size(t->c);
     struct place {
-        char host[64];
         uint64_t budget;
-    } own = {0}, *all = NULL;
+        int neighbours;
+    } own = {.budget = train_plan_budget(t->o, t->near.n), .neighbours = t->near.n}, *all = NULL;
     TRY(memory_new(&all, (size_t)size, sizeof *all, "the memory of all ranks", f));
-    (void)snprintf(own.host, sizeof own.host, "%s", comm_host(t->c));
     TRY(comm_gather_all(t->c, &own, sizeof own, all, f));
-    for (int i = 0; i < size; i++) local += strcmp(all[i].host, own.host) == 0;
-    own.budget = train_plan_budget(t->o, local);
-    TRY(comm_gather_all(t->c, &own, sizeof own, all, f));
-    *budget = UINT64_MAX;
-    for (int i = 0; i < size; i++)
-        if (all[i].budget < *budget) *budget = all[i].budget;
+    place->budget = UINT64_MAX;
+    place->n_local = own.neighbours;
+    for (int i = 0; i < size; i++) {
+        if (all[i].budget < place->budget) place->budget = all[i].budget;
+        if (all[i].neighbours < place->n_local) place->n_local = all[i].neighbours;
+    }
 fail:
     free(all);
     return error;
@@ -196,7 +197,8 @@ static int plan(struct trainer *t, struct tabft_failure *f)
     struct train_place place = {.n_ranks = comm_size(t->c),
                                 .n_threads = threads_count(t->pool),
                                 .engine = strcmp(comm_engine(t->c), "self") != 0};
-    TRY(agree_budget(t, &place.budget, f));
+    TRY(neighbours_find(t, &t->near, f));
+    TRY(agree_place(t, &place, f));
     TRY(train_data_sizes(&t->data, t->o, &t->sizes, f));
     TRY(train_plan_make(&t->plan, t->model, t->o, &t->sizes, &place, f));
     TRY(train_plan_shapes(t->model, t->o, &t->sizes, &t->train_shape, &t->valid_shape, f));
@@ -210,6 +212,22 @@ static int plan(struct trainer *t, struct tabft_failure *f)
     say_lines(t, text);
 fail:
     free(text);
+    return error;
+}
+
+/* The cells into memory, once a node, or windows for them. */
+static int take_cells(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    struct timespec start, end;
+    if (t->o->stream) return trainer_agree(t, train_data_stream(&t->data, t->o, &t->sizes, f), f);
+    (void)clock_gettime(CLOCK_MONOTONIC, &start);
+    TRY(node_table_open(t, f));
+    (void)clock_gettime(CLOCK_MONOTONIC, &end);
+    trainer_say(t, "table: %zu bytes in memory once a node, read by its %d rank%s in %.2f s", t->sizes.cell_bytes,
+                t->near.n, t->near.n == 1 ? "" : "s",
+                (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec));
+fail:
     return error;
 }
 
@@ -251,7 +269,7 @@ static int draw_permutations(struct trainer *t, struct tabft_failure *f)
     TRY(memory_new(&x, c->n_context * t->data.n_columns, sizeof *x, "a chunk's context", f));
     TRY(memory_new(&label, c->n_context, sizeof *label, "a chunk's labels", f));
     TRY(memory_new(&t->permutation, (size_t)t->o->estimators, n * sizeof *t->permutation, "class permutations", f));
-    train_data_gather(&t->data, false, c->context, c->n_context, x);
+    /* Nothing of the cells shows in what is drawn, so they are not read for it. */
     for (size_t i = 0; i < c->n_context; i++) label[i] = t->data.train_label[c->context[i]];
     struct ensemble_columns context = train_data_columns(&t->data, x, c->n_context);
     TRY(trainer_ensemble_open(t, ENSEMBLE_PREDICTION, &context, label, NULL, NULL, &e, f));
@@ -329,6 +347,7 @@ int trainer_open(struct trainer *t, struct tabft_failure *f)
     say_left_out(t);
     say_idle(t);
     TRY(open_folder(t, f));
+    TRY(take_cells(t, f));
     TRY(trainer_agree(t, allocate(t, f), f));
 fail:
     return error;
@@ -347,6 +366,7 @@ void trainer_close(struct trainer *t)
     run_folder_close(t->folder);
     free(t->run_path);
     train_data_clear(&t->data);
+    node_table_close(t->node);
     model_close(t->model);
     threads_close(t->pool);
 }

@@ -135,12 +135,12 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
                               "recompute", t->plan.recompute == MODEL_RECOMPUTE_NONE ? "none" : "block");
     const enum train_metric metric = train_data_metric(&t->data, t->o);
     const double sign = metric == TRAIN_METRIC_ROC_AUC ? 1 : -1; /* p has it so that larger is better */
-    json_t *course = json_pack("{sI sI sI sI ss so so so sI ss}", "steps", (json_int_t)p->step, "epochs_run",
+    json_t *course = json_pack("{sI sI sI sI ss so so so so sI ss}", "steps", (json_int_t)p->step, "epochs_run",
                                (json_int_t)p->epoch, "skipped_chunks", (json_int_t)p->skipped, "best_epoch",
                                (json_int_t)(t->best != NULL ? p->best_epoch : p->epoch), "metric", metric_name(metric),
                                "base_metric", number(sign * p->initial), "best_metric", number(sign * p->best),
-                               "seconds", number(seconds), "peak_bytes", (json_int_t)train_memory_peak(), "ended_by",
-                               p->ended_by);
+                               "seconds", number(seconds), "data_seconds", number(train_data_seconds(&t->data)),
+                               "peak_bytes", (json_int_t)trainer_memory_peak(t), "ended_by", p->ended_by);
     if (object == NULL || json_object_update_missing_new(object, place) != 0 ||
         json_object_update_missing_new(object, course) != 0)
         FAIL(f, TABFT_SYSTEM, "run.json: no memory, or a name that is not UTF-8");

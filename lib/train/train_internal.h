@@ -6,6 +6,7 @@
 #include "ensemble/score.h"
 #include "train/chunks.h"
 #include "train/data.h"
+#include "train/node_table.h"
 #include "train/optimiser.h"
 #include "train/plan.h"
 #include "train/run_folder.h"
@@ -44,6 +45,8 @@ struct trainer {
     size_t n_parameters;
     char base_digest[65];
     struct train_data data;
+    struct neighbours near;
+    struct node_table *node; /* the cells of `data`, unless they are streamed */
     struct train_sizes sizes;
     struct train_plan plan;
     struct model_shape train_shape, valid_shape;
@@ -108,6 +111,11 @@ int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator,
                  struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Forgets the chunk that was computed last. */
 void item_room_clear(struct trainer *t);
+
+/* ---- coming.c ---- */
+/* Tells the data what this rank gathers from position `first` of the epoch on. */
+int trainer_expect(struct trainer *t, const struct chunks *chunks, size_t first,
+                   struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- step.c ---- */
 struct step {

@@ -29,7 +29,7 @@ static int all_rows(size_t n, size_t **out, struct tabft_failure *f)
     return error;
 }
 
-static int matrix_new(const struct train_data *d, bool from_valid, size_t n_rows, double **x, struct tabft_failure *f)
+static int matrix_new(struct train_data *d, bool from_valid, size_t n_rows, double **x, struct tabft_failure *f)
 {
     int error = 0;
     size_t *row = NULL, cells;
@@ -37,7 +37,7 @@ static int matrix_new(const struct train_data *d, bool from_valid, size_t n_rows
         FAIL(f, TABFT_SYSTEM, "a validation of %zu rows and %zu columns is too large", n_rows, d->n_columns);
     TRY(all_rows(n_rows, &row, f));
     TRY(memory_new(x, cells, sizeof **x, "the rows of a validation", f));
-    train_data_gather(d, from_valid, row, n_rows, *x);
+    TRY(train_data_gather(d, from_valid, row, n_rows, *x, f));
 fail:
     free(row);
     return error;
@@ -63,7 +63,7 @@ fail:
 static int room_open(struct room *r, struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
-    const struct train_data *d = &t->data;
+    struct train_data *d = &t->data;
     reduce_share((size_t)t->o->estimators, comm_size(t->c), comm_rank(t->c), &r->begin, &r->end);
     TRY(results_new(r, t, f));
     TRY(matrix_new(d, false, d->n_train, &r->x_context, f));

@@ -117,7 +117,7 @@ START_TEST(parts_are_the_table)
         /* Chosen rows, twice in the same room. */
         s = store_of(t, n, false, &memory);
         for (size_t part = n / 2; part <= n; part += n / 2) {
-            MUST(table_store_pick(s, pool, row, part, &f));
+            MUST(table_store_pick(s, pool, row, part, NULL, &f));
             table_store_gather(s, NULL, 10, part - 10, x);
             check_rows(x, row + 10, part - 10);
         }
