@@ -171,4 +171,3 @@ for moment in 0 0.05 0.1 0.2 0.4 0.8 table; do
         [ ! -s "$name" ] || fail "killed at $moment: $name holds memory"
     done
 done
-exit 0

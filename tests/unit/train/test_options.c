@@ -134,7 +134,8 @@ START_TEST(json_has_every_option_that_bears_on_the_run)
     ck_assert_double_eq(json_real_value(json_object_get(json, "learning_rate")), 1e-5);
     ck_assert_str_eq(json_string_value(json_object_get(json, "schedule")), "cosine");
     ck_assert(json_is_null(json_object_get(json, "valid")));
-    ck_assert_uint_eq(json_object_size(json), train_option_count() - 4); /* --plan, --ranks, --resume, --force */
+    /* --plan, --ranks, --ranks-per-node, --resume, --force */
+    ck_assert_uint_eq(json_object_size(json), train_option_count() - 5);
     ck_assert_ptr_null(strstr(for_result, "threads"));
     json_decref(json);
     free(text);
