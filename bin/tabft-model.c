@@ -25,7 +25,8 @@ static const char help[] =
     "       tabft-model init --arch NAME [--config FILE] [--seed N] [--force] OUT\n"
     "Look into, check, compare and make weights of tabular foundation models.\n"
     "\n"
-    "  info     architecture, config, head, limits and sizes, from the header alone\n"
+    "  info     architecture, tasks, head, limits, licence terms if recorded, config\n"
+    "           and sizes, from the header alone\n"
     "  verify   read every byte; check names, shapes, finite values, and the SHA-256\n"
     "           recorded beside the file (MODEL.sha256, or run.json of a run)\n"
     "  diff     what differs, tensor by tensor; exit 0 the same bits, 1 not\n"
@@ -61,13 +62,15 @@ fail:
     return error;
 }
 
-/* "key: value" lines; objects on one line as JSON. */
+/* "key: value" lines; objects on one line as JSON, and what is not in the file in words. */
 static int put_description(const json_t *root, struct tabft_failure *f)
 {
     const char *key;
     json_t *value;
     json_object_foreach ((json_t *)root, key, value) {
-        char *text = json_is_string(value) ? strdup(json_string_value(value)) : json_dumps(value, JSON_ENCODE_ANY);
+        char *text = json_is_string(value) ? strdup(json_string_value(value))
+                     : json_is_null(value) ? strdup("not recorded in the file")
+                                           : json_dumps(value, JSON_ENCODE_ANY);
         if (text == NULL) return tabft_fail(f, TABFT_SYSTEM, "no memory for a line of text; give the job more memory");
         printf("%s: ", key);
         tool_put_text(stdout, text);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ensemble/config_json.h"
+#include "ensemble/limits.h"
 
 enum { OUTLIERS_AUTO = -1 };
 
@@ -204,7 +205,6 @@ SIZE_FIELD(read_min_unique_number, min_unique_number, 0)
 SIZE_FIELD(read_min_rows, min_rows_to_infer, 0)
 SIZE_FIELD(read_min_text, max_unique_text_category, 0)
 SIZE_FIELD(read_constant_columns, constant_columns, 0)
-SIZE_FIELD(read_max_classes, max_classes, 1)
 
 static const struct field {
     const char *name;
@@ -234,7 +234,7 @@ static const struct field {
     {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT", read_nothing},
     {"REGRESSION_Y_PREPROCESS_TRANSFORMS", read_targets},
     {"USE_SKLEARN_16_DECIMAL_PRECISION", read_must_be_false},
-    {"MAX_NUMBER_OF_CLASSES", read_max_classes},
+    {"MAX_NUMBER_OF_CLASSES", read_nothing}, /* limits.c reads these three */
     {"MAX_NUMBER_OF_FEATURES", read_nothing},
     {"MAX_NUMBER_OF_SAMPLES", read_nothing},
     {"MAX_CPU_SAMPLES", read_nothing},
@@ -263,10 +263,15 @@ fail:
     return error;
 }
 
+bool config_is_v2(const char *architecture)
+{
+    return architecture == NULL || strcmp(architecture, "tabpfn_v2") == 0 ||
+           strcmp(architecture, "\"tabpfn_v2\"") == 0;
+}
+
 static const char *preset_of(const char *architecture, bool is_regression)
 {
-    bool v2 = architecture == NULL || strcmp(architecture, "tabpfn_v2") == 0 ||
-              strcmp(architecture, "\"tabpfn_v2\"") == 0;
+    const bool v2 = config_is_v2(architecture);
     if (is_regression) return v2 ? preset_v2_regressor : preset_v2_5_regressor;
     return v2 ? preset_v2 : preset_v2_5;
 }
@@ -290,8 +295,8 @@ int config_read(struct config *c, const char *architecture, const char *json, bo
         .column_subsets = SUBSETS_BALANCED,
         .constant_columns = 50,
         .row_subsets = ROWS_AUTO,
-        .max_classes = 10,
     };
+    struct ensemble_limits limits;
     json_error_t where;
     json_t *root = json_loads(json != NULL ? json : preset_of(architecture, is_regression), JSON_REJECT_DUPLICATES,
                               &where);
@@ -301,6 +306,8 @@ int config_read(struct config *c, const char *architecture, const char *json, bo
              where.column, where.text);
     if (!json_is_object(root)) FAIL(f, TABFT_INPUT, "inference_config: not a JSON object; the checkpoint is damaged");
     TRY(read_fields(c, root, f));
+    TRY(ensemble_limits(architecture, json, &limits, f));
+    c->max_classes = limits.classes;
     if (c->outlier_std < 0) c->outlier_std = c->outlier_auto;
 fail:
     json_decref(root);

@@ -97,6 +97,8 @@ struct config {
     size_t max_classes;
     bool passes_infinities;
 };
+/* Whether an architecture (as of struct ensemble_options) has v2's preset. */
+bool config_is_v2(const char *architecture);
 /* Reads the checkpoint's JSON, or the preset where it is NULL. */
 int config_read(struct config *c, const char *architecture, const char *json, bool is_regression,
                 struct tabft_failure *f) TABFT_MUST_CHECK;

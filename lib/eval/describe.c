@@ -1,8 +1,12 @@
 #include "eval/describe.h"
 
+#include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
+#include "ensemble/limits.h"
 #include "eval/json_value.h"
+#include "model/model.h"
 
 enum { TEXT_MAX = 1 << 24 /* bytes of a JSON text in metadata */ };
 
@@ -22,67 +26,122 @@ fail:
     return error;
 }
 
-/* Copies whole numbers above `more_than` from a config under names of ours. */
-static void copy_number(json_t *to, const char *as, const json_t *from, const char *key, json_int_t more_than)
+static json_t *limit(size_t n) { return n == SIZE_MAX ? json_null() : eval_json_size(n); }
+
+/* The tables that the network was made for; classes only of one that tells them. */
+static int add_limits(json_t *root, const struct ckpt *c, bool classifies, bool *whole, struct tabft_failure *f)
 {
-    const json_t *value = json_object_get(from, key);
-    if (json_is_integer(value) && json_integer_value(value) > more_than)
-        (void)json_object_set_new(to, as, json_integer(json_integer_value(value)));
+    int error = 0;
+    const char *inference = ckpt_metadata(c, "inference_config");
+    struct ensemble_limits l;
+    TRY(ensemble_limits(ckpt_metadata(c, "architecture_name"), inference, &l, f));
+    json_t *limits = json_object();
+    if (classifies) eval_json_add(limits, "classes", limit(l.classes), whole);
+    eval_json_add(limits, "features", limit(l.columns), whole);
+    eval_json_add(limits, "rows", limit(l.rows), whole);
+    eval_json_add(root, "limits", limits, whole);
+    eval_json_add(root, "limits_from",
+                  json_string(inference != NULL ? "inference_config" : "TabPFN's preset for the architecture"), whole);
+fail:
+    return error;
+}
+
+/* What kind of network it is. A file that is none of ours is described all the same. */
+static int add_network(json_t *root, const struct ckpt *c, bool *whole, struct tabft_failure *f)
+{
+    int error = 0;
+    static const char *const tasks[] = {[MODEL_CLASSIFICATION] = "classification", [MODEL_REGRESSION] = "regression"};
+    struct model_summary s = {0};
+    struct tabft_failure why = {0};
+    json_t *head = json_object(), *names = json_array(), *trained = json_object();
+    error = model_summarise(c, &s, &why);
+    if (error < 0 && error != TABFT_INPUT) FAIL(f, error, "%s", why.message);
+    for (int t = MODEL_CLASSIFICATION; t <= MODEL_REGRESSION; t++) {
+        if (s.parameters[t] == 0) continue;
+        *whole &= json_array_append_new(names, json_string(tasks[t])) == 0;
+        eval_json_add(trained, tasks[t], eval_json_size(s.parameters[t]), whole);
+    }
+    if (s.classes > 0) eval_json_add(head, "classes", eval_json_size(s.classes), whole);
+    if (s.buckets > 0) eval_json_add(head, "buckets", eval_json_size(s.buckets), whole);
+    eval_json_add(root, "tasks", json_incref(names), whole);
+    eval_json_add(root, "head", json_incref(head), whole);
+    eval_json_add(root, "trained_parameters", json_incref(trained), whole);
+    if (error < 0) {
+        eval_json_add(root, "network", json_null(), whole);
+        eval_json_add(root, "no_network_because", eval_json_text(why.message), whole);
+        eval_json_add(root, "limits", json_object(), whole);
+        error = 0;
+        goto fail;
+    }
+    eval_json_add(root, "network", json_string(s.architecture), whole);
+    TRY(add_limits(root, c, s.classes > 0, whole, f));
+fail:
+    json_decref(head);
+    json_decref(names);
+    json_decref(trained);
+    return error;
+}
+
+/* Terms that are recorded in the file, in whatever field; "license" is null where there are none. */
+static void add_licence(json_t *root, const struct ckpt *c, bool *whole)
+{
+    for (size_t i = 0; i < ckpt_metadata_count(c); i++) {
+        const char *key, *value;
+        ckpt_metadata_at(c, i, &key, &value);
+        if (strncasecmp(key, "licen", 5) != 0) continue;
+        json_t *parsed = json_loads(value, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+        eval_json_add(root, key, parsed != NULL ? parsed : eval_json_text(value), whole);
+    }
+    if (json_object_get(root, "license") == NULL) eval_json_add(root, "license", json_null(), whole);
+}
+
+static void add_sizes(json_t *root, const struct ckpt *c, bool *whole)
+{
+    uint64_t numbers = 0;
+    json_t *dtypes = json_object();
+    for (size_t i = 0; i < ckpt_count(c); i++) {
+        const struct ckpt_tensor *t = ckpt_at(c, i);
+        const char *name = ckpt_dtype_name(t->dtype);
+        const json_int_t before = json_integer_value(json_object_get(dtypes, name));
+        numbers += t->count;
+        eval_json_add(dtypes, name, json_integer(before + (json_int_t)t->count), whole);
+    }
+    eval_json_add(root, "path", eval_json_text(ckpt_path(c)), whole);
+    eval_json_add(root, "bytes", eval_json_size((size_t)ckpt_file_size(c)), whole);
+    eval_json_add(root, "tensors", eval_json_size(ckpt_count(c)), whole);
+    eval_json_add(root, "parameters", eval_json_size((size_t)numbers), whole);
+    eval_json_add(root, "parameters_by_dtype", dtypes, whole);
 }
 
 int describe_checkpoint(const struct ckpt *c, json_t **out, struct tabft_failure *f)
 {
     int error = 0;
-    json_t *root = json_object(), *head = json_object(), *limits = json_object(), *dtypes = json_object(),
-           *others = json_array();
-    json_t *architecture = NULL, *config = NULL, *inference = NULL, *license = NULL;
-    uint64_t parameters = 0;
-    bool whole = root != NULL;
+    json_t *root = json_object(), *keys = json_array();
+    json_t *architecture = NULL, *config = NULL, *inference = NULL;
+    bool whole = root != NULL && keys != NULL;
     TRY(metadata_json(c, "architecture_name", &architecture, f));
     TRY(metadata_json(c, "config", &config, f));
     TRY(metadata_json(c, "inference_config", &inference, f));
-    TRY(metadata_json(c, "license", &license, f));
-    for (size_t i = 0; i < ckpt_count(c); i++) {
-        const struct ckpt_tensor *t = ckpt_at(c, i);
-        const char *name = ckpt_dtype_name(t->dtype);
-        parameters += t->count;
-        (void)json_object_set_new(
-            dtypes, name, json_integer(json_integer_value(json_object_get(dtypes, name)) + (json_int_t)t->count));
-    }
     for (size_t i = 0; i < ckpt_metadata_count(c); i++) {
         const char *key, *value;
         ckpt_metadata_at(c, i, &key, &value);
-        (void)json_array_append_new(others, eval_json_text(key));
+        whole &= json_array_append_new(keys, eval_json_text(key)) == 0;
     }
-    copy_number(head, "classes", config, "max_num_classes", 1);
-    copy_number(head, "buckets", config, "num_buckets", 1);
-    copy_number(limits, "classes", inference, "MAX_NUMBER_OF_CLASSES", 0);
-    copy_number(limits, "features", inference, "MAX_NUMBER_OF_FEATURES", 0);
-    copy_number(limits, "rows", inference, "MAX_NUMBER_OF_SAMPLES", 0);
     eval_json_add(root, "schema", json_integer(1), &whole);
-    eval_json_add(root, "path", eval_json_text(ckpt_path(c)), &whole);
-    eval_json_add(root, "bytes", eval_json_size((size_t)ckpt_file_size(c)), &whole);
-    eval_json_add(root, "tensors", eval_json_size(ckpt_count(c)), &whole);
-    eval_json_add(root, "parameters", eval_json_size((size_t)parameters), &whole);
-    eval_json_add(root, "parameters_by_dtype", json_incref(dtypes), &whole);
+    add_sizes(root, c, &whole);
     eval_json_add(root, "architecture", architecture != NULL ? json_incref(architecture) : json_null(), &whole);
-    eval_json_add(root, "head", json_incref(head), &whole);
-    eval_json_add(root, "limits", json_incref(limits), &whole);
+    TRY(add_network(root, c, &whole, f));
+    add_licence(root, c, &whole);
     eval_json_add(root, "config", config != NULL ? json_incref(config) : json_null(), &whole);
     eval_json_add(root, "inference_config", inference != NULL ? json_incref(inference) : json_null(), &whole);
-    eval_json_add(root, "metadata", json_incref(others), &whole);
-    if (license != NULL) eval_json_add(root, "license", json_incref(license), &whole);
+    eval_json_add(root, "metadata", json_incref(keys), &whole);
     if (!whole) FAIL(f, TABFT_SYSTEM, "no memory for a description; give the job more memory");
     *out = json_incref(root);
 fail:
     json_decref(architecture);
     json_decref(config);
     json_decref(inference);
-    json_decref(license);
-    json_decref(others);
-    json_decref(dtypes);
-    json_decref(limits);
-    json_decref(head);
+    json_decref(keys);
     json_decref(root);
     return error;
 }

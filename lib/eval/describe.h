@@ -7,8 +7,8 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/compare.h"
 
-/* Sizes, architecture, head, limits, configuration of a file (ckpt_open_header is enough). The caller owns *out.
- * Errors: TABFT_INPUT where metadata that must be JSON is not. */
+/* Sizes, architecture, tasks and heads, limits, recorded licence terms, configuration of a file (ckpt_open_header is
+ * enough). The caller owns *out. Errors: TABFT_INPUT where metadata that must be JSON is not. */
 int describe_checkpoint(const struct ckpt *c, json_t **out, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* A comparison: one entry a tensor that differs. NULL without memory; the caller owns it. */

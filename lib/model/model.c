@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/random.h"
 #include "model/model_internal.h"
 
 /* Every architecture there is. */
@@ -75,46 +74,9 @@ fail:
     return error;
 }
 
-/* Standard normal by Box-Muller, in float64. */
-static double draw_normal(struct random_mt *g)
-{
-    const double u = random_mt_double(g), v = random_mt_double(g);
-    return sqrt(-2.0 * log1p(-u)) * cos(2.0 * 3.14159265358979323846 * v);
-}
-
-static float draw_value(struct random_mt *g, enum model_draw draw, double bound)
-{
-    switch (draw) {
-    case MODEL_DRAW_ONE: return 1.0f;
-    case MODEL_DRAW_NORMAL: return (float)draw_normal(g);
-    case MODEL_DRAW_SMALL:
-    case MODEL_DRAW_UNIT:
-    case MODEL_DRAW_WAVES: return (float)(draw_normal(g) * bound);
-    case MODEL_DRAW_FAN_IN:
-    case MODEL_DRAW_XAVIER: return (float)((2.0 * random_mt_double(g) - 1.0) * bound);
-    default: return 0.0f;
-    }
-}
-
-void model_draw_values(struct model *m, uint64_t seed)
-{
-    struct random_mt g;
-    random_mt_seed(&g, (uint32_t)(seed ^ seed >> 32));
-    double fan_in = 1;
-    for (size_t i = 0; i < m->n_all_parameters; i++) {
-        const struct model_parameter *p = &m->parameters[i];
-        if (p->rank == 2) fan_in = (double)p->shape[1]; /* a bias follows its weight and has its bound */
-        double bound = 1.0 / sqrt(fan_in);
-        if (m->draws[i] == MODEL_DRAW_SMALL) bound = 0.02;
-        if (m->draws[i] == MODEL_DRAW_WAVES) bound = 2;
-        if (m->draws[i] == MODEL_DRAW_XAVIER) bound = sqrt(6.0 / (double)(p->shape[0] + p->shape[1]));
-        for (size_t j = 0; j < p->count; j++) m->values[p->offset + j] = draw_value(&g, m->draws[i], bound);
-    }
-}
-
 /* ---- opening ---- */
 
-/* Config to parameters with room for their values. */
+/* Config to parameters. */
 static int build(struct model *m, const char *architecture, const json_t *config, enum model_task task, json_t **whole,
                  struct tabft_failure *f)
 {
@@ -126,9 +88,13 @@ static int build(struct model *m, const char *architecture, const json_t *config
     m->n_parameters = m->n_all_parameters;
     m->n_values = m->n_all_values;
     if (m->architecture->declare_idle != NULL) TRY(m->architecture->declare_idle(m, f));
-    TRY(memory_new_aligned(&m->values, m->n_all_values, sizeof *m->values, "the weights", f));
 fail:
     return error;
+}
+
+static int make_room(struct model *m, struct tabft_failure *f)
+{
+    return memory_new_aligned(&m->values, m->n_all_values, sizeof *m->values, "the weights", f);
 }
 
 static int parse(json_t **out, const char *text, const char *what, struct tabft_failure *f)
@@ -150,130 +116,36 @@ static int add_metadata(struct model *m, const char *key, const char *value, str
     return error < 0 ? error : memory_copy_string(&d->value, value, f);
 }
 
-static int check_shape(const struct model_parameter *p, const struct ckpt_tensor *t, struct tabft_failure *f)
-{
-    bool same = t->rank == p->rank;
-    for (int d = 0; d < p->rank && same; d++) same = t->shape[d] == p->shape[d];
-    if (same) return 0;
-    if (p->rank == 1)
-        return tabft_fail(f, TABFT_INPUT, "tensor %s: its shape is not [%zu] as the config says", p->name, p->shape[0]);
-    return tabft_fail(f, TABFT_INPUT, "tensor %s: its shape is not [%zu, %zu] as the config says", p->name, p->shape[0],
-                      p->shape[1]);
-}
-
-static int find_source(const struct model *m, const struct model_parameter *p, const struct ckpt *c,
-                       struct model_source *out, struct tabft_failure *f)
-{
-    int error = 0;
-    *out = (struct model_source){.tensor = ckpt_find(c, p->name), .row = p->shape[1], .column = 1};
-    if (out->tensor != NULL) TRY(check_shape(p, out->tensor, f));
-    else if (m->architecture->older != NULL) TRY(m->architecture->older(m, p, c, out, f));
-    TRY(model_check_numbers(p->name, out->tensor, f));
-fail:
-    return error;
-}
-
-/* from [n_all_parameters]: the tensor that each came from. */
-static int copy_weights(struct model *m, const struct ckpt *c, const struct ckpt_tensor **from, struct tabft_failure *f)
-{
-    for (size_t i = 0; i < m->n_all_parameters; i++) {
-        const struct model_parameter *p = &m->parameters[i];
-        const size_t rows = p->rank == 1 ? 1 : p->shape[0], columns = p->rank == 1 ? p->shape[0] : p->shape[1];
-        struct model_source source;
-        int error = find_source(m, p, c, &source, f);
-        if (error < 0) return error;
-        float *to = m->values + p->offset;
-        for (size_t r = 0; r < rows; r++)
-            for (size_t j = 0; j < columns; j++)
-                *to++ = (float)ckpt_value(source.tensor, source.first + r * source.row + j * source.column);
-        from[i] = source.tensor;
-    }
-    return 0;
-}
-
-static bool is_among(const struct ckpt_tensor *const *from, size_t n, const struct ckpt_tensor *t)
-{
-    for (size_t i = 0; i < n; i++)
-        if (from[i] == t) return true;
-    return false;
-}
-
-/* A criterion travels with its network (TabPFN reads a regressor's); anything else that the network does not have is a
- * mistake. */
-static int copy_extras(struct model *m, const struct ckpt *c, const struct ckpt_tensor *const *from,
-                       struct tabft_failure *f)
-{
-    int error = 0;
-    TRY(memory_new(&m->extras, ckpt_count(c), sizeof *m->extras, "the weights", f));
-    for (size_t i = 0; i < ckpt_count(c); i++) {
-        const struct ckpt_tensor *t = ckpt_at(c, i);
-        if (is_among(from, m->n_all_parameters, t) || model_constant(m, t->name) != NULL) continue;
-        if (strncmp(t->name, "criterion.", 10) != 0)
-            FAIL(f, TABFT_INPUT, "tensor %.200s is not one of a %s network", t->name, m->architecture->name);
-        struct model_extra *e = &m->extras[m->n_extras++];
-        const size_t bytes = t->count * ckpt_dtype_size(t->dtype);
-        e->tensor = *t;
-        TRY(memory_copy_string(&e->name, t->name, f));
-        TRY(memory_new(&e->data, bytes, 1, "the weights", f));
-        if (bytes > 0) memcpy(e->data, t->data, bytes);
-        e->tensor.name = e->name;
-        e->tensor.data = e->data;
-    }
-fail:
-    return error;
-}
-
-/* A regressor's buckets: those of the file's criterion, or, from v3 on, the network's own. c NULL: there is no file. */
-static int copy_borders(struct model *m, const struct ckpt *c, struct tabft_failure *f)
-{
-    int error = 0;
-    const struct ckpt_tensor *t = c == NULL ? NULL : ckpt_find(c, "criterion.borders");
-    const char *const own_name = m->architecture->borders;
-    const float *own = own_name != NULL ? model_constant(m, own_name) : NULL;
-    const char *name = t != NULL ? "criterion.borders" : own_name;
-    const size_t n = m->config.buckets;
-    if (m->config.task == MODEL_CLASSIFICATION || (t == NULL && own == NULL)) return 0;
-    if (n < 2 || (t != NULL && (t->rank != 1 || t->count != n + 1)))
-        FAIL(f, TABFT_INPUT, "tensor %s: its shape is not [%zu], the config's buckets and one", name, n + 1);
-    if (t != NULL && t->data == NULL) FAIL(f, TABFT_USE, "tensor %s: only the header was loaded", name);
-    TRY(memory_new(&m->borders, n + 1, sizeof *m->borders, "the weights", f));
-    for (size_t k = 0; k <= n; k++) {
-        m->borders[k] = t != NULL ? (float)ckpt_value(t, k) : own[k];
-        const bool ascends = k == 0 || (k == 1 || k == n ? m->borders[k] > m->borders[k - 1]
-                                                         : m->borders[k] >= m->borders[k - 1]);
-        if (!isfinite(m->borders[k]) || !ascends)
-            FAIL(f, TABFT_INPUT, "tensor %s: border %zu, %g, is not a number above the one before it", name, k,
-                 (double)m->borders[k]);
-    }
-fail:
-    return error;
-}
-
 static int remember_inference_config(struct model *m, const struct ckpt *c, struct tabft_failure *f)
 {
     const char *text = ckpt_metadata(c, "inference_config");
     return text == NULL ? 0 : memory_copy_string(&m->inference_config, text, f);
 }
 
-static int open_checked(struct model *m, const struct ckpt *c, enum model_task task, json_t **parsed,
-                        struct tabft_failure *f)
+/* What a file's metadata say. parsed: name, config and whole config, the caller's to free whatever comes. */
+static int read_metadata(struct model *m, const struct ckpt *c, enum model_task task, json_t *parsed[3],
+                         struct tabft_failure *f)
 {
     int error = 0;
     const char *architecture = ckpt_metadata(c, "architecture_name"), *config = ckpt_metadata(c, "config");
-    json_t **const name = &parsed[0], **const sizes = &parsed[1], **const whole = &parsed[2];
-    const struct ckpt_tensor **from = NULL;
     if (config == NULL) FAIL(f, TABFT_INPUT, "metadata has no config; is this a TabPFN checkpoint?");
     if (architecture == NULL) architecture = "\"tabpfn_v2\""; /* v2's own checkpoints name none */
-    TRY(parse(name, architecture, "metadata architecture_name", f));
-    TRY(parse(sizes, config, "metadata config", f));
-    if (!json_is_string(*name)) FAIL(f, TABFT_INPUT, "metadata architecture_name is not a string");
-    if (!json_is_object(*sizes)) FAIL(f, TABFT_INPUT, "metadata config is not an object");
-    TRY(build(m, json_string_value(*name), *sizes, task, whole, f));
-    TRY(memory_new(&from, m->n_all_parameters, sizeof *from, "the weights", f));
-    TRY(copy_weights(m, c, from, f));
-    TRY(model_copy_constants(m, c, f));
-    TRY(copy_extras(m, c, from, f));
-    TRY(copy_borders(m, c, f));
+    TRY(parse(&parsed[0], architecture, "metadata architecture_name", f));
+    TRY(parse(&parsed[1], config, "metadata config", f));
+    if (!json_is_string(parsed[0])) FAIL(f, TABFT_INPUT, "metadata architecture_name is not a string");
+    if (!json_is_object(parsed[1])) FAIL(f, TABFT_INPUT, "metadata config is not an object");
+    TRY(build(m, json_string_value(parsed[0]), parsed[1], task, &parsed[2], f));
+fail:
+    return error;
+}
+
+static int open_checked(struct model *m, const struct ckpt *c, enum model_task task, json_t *parsed[3],
+                        struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(read_metadata(m, c, task, parsed, f));
+    TRY(make_room(m, f));
+    TRY(model_load(m, c, f));
     TRY(remember_inference_config(m, c, f));
     for (size_t i = 0; i < ckpt_metadata_count(c); i++) {
         const char *key, *value;
@@ -281,7 +153,6 @@ static int open_checked(struct model *m, const struct ckpt *c, enum model_task t
         TRY(add_metadata(m, key, value, f));
     }
 fail:
-    free(from);
     return error;
 }
 
@@ -298,6 +169,33 @@ int model_open(struct model **out, const struct ckpt *c, enum model_task task, s
     return error;
 }
 
+/* One task's share of a summary. */
+static int summarise_task(const struct ckpt *c, enum model_task task, struct model_summary *out,
+                          struct tabft_failure *f)
+{
+    int error = 0;
+    struct model *m = NULL;
+    json_t *parsed[3] = {NULL, NULL, NULL};
+    TRY(memory_new(&m, 1, sizeof *m, "a model", f));
+    TRY(read_metadata(m, c, task, parsed, f));
+    out->architecture = m->architecture->name;
+    if (m->config.task == MODEL_CLASSIFICATION) out->classes = model_outputs(m);
+    else out->buckets = model_outputs(m);
+    out->parameters[m->config.task] = m->n_values;
+fail:
+    for (int i = 0; i < 3; i++) json_decref(parsed[i]);
+    model_close(m);
+    return error;
+}
+
+int model_summarise(const struct ckpt *c, struct model_summary *out, struct tabft_failure *f)
+{
+    *out = (struct model_summary){0};
+    int error = summarise_task(c, MODEL_CLASSIFICATION, out, f);
+    if (error == 0) error = summarise_task(c, MODEL_REGRESSION, out, f); /* the same again where it has one head */
+    return error;
+}
+
 int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed,
                struct tabft_failure *f)
 {
@@ -311,7 +209,8 @@ int model_init(struct model **out, const char *architecture, const char *config_
         if (!json_is_object(config)) FAIL(f, TABFT_INPUT, "the config is not a JSON object");
     }
     TRY(build(m, architecture, config, MODEL_ANY_TASK, &whole, f));
-    TRY(copy_borders(m, NULL, f));
+    TRY(make_room(m, f));
+    TRY(model_load_borders(m, NULL, f));
     model_draw_values(m, seed);
     text = json_dumps(whole, JSON_SORT_KEYS);
     if (text == NULL) FAIL(f, TABFT_SYSTEM, "no memory for a config");

@@ -37,6 +37,14 @@ int model_open(struct model **out, const struct ckpt *c, enum model_task task,
  * MODEL_ANY_TASK. */
 int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed,
                struct tabft_failure *f) TABFT_MUST_CHECK;
+/* What a checkpoint is, from its header alone. */
+struct model_summary {
+    const char *architecture; /* as of model_architecture */
+    size_t classes, buckets;  /* outputs for each task, 0 where it has no head for it */
+    size_t parameters[3];     /* by enum model_task: floats that are trained for it, 0 where it has no head for it */
+};
+/* Errors: TABFT_INPUT for metadata that are no network's, without the file's name; tensors are not looked at. */
+int model_summarise(const struct ckpt *c, struct model_summary *out, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Writes weights (flat vector `values`) with the metadata it was opened with. */
 int model_write(const struct model *m, const float *values, const char *path, bool force,
                 struct tabft_failure *f) TABFT_MUST_CHECK;

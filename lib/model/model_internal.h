@@ -159,6 +159,11 @@ int model_declare_constant(struct model *m, const char *name, size_t count, floa
                            struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The numbers of a constant; NULL where none of that name was declared. */
 const float *model_constant(const struct model *m, const char *name);
+/* Takes weights, constants, borders and what else belongs to a network from a file; nothing of it may be left over.
+ * Errors: TABFT_INPUT naming the tensor. */
+int model_load(struct model *m, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* A regressor's buckets: those of the file's criterion, or, from v3 on, the network's own. c NULL: there is no file. */
+int model_load_borders(struct model *m, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Takes all constants from a file. Errors: TABFT_INPUT naming the tensor. */
 int model_copy_constants(struct model *m, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
 void model_free_constants(struct model *m);

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "comm/comm.h"
+#include "ensemble/limits.h"
 #include "ensemble/regression.h"
 #include "table/table.h"
 #include "tensor/cpu/cpu.h"
@@ -91,6 +92,13 @@ int trainer_check_model(const struct model *m, const struct train_options *o, bo
                           "%s: has %zu classes, but the head of %s has %zu outputs; merge classes or take a model "
                           "with more",
                           o->data, n_classes, o->model, model_outputs(m));
+    struct ensemble_limits limits;
+    int error = ensemble_limits(model_architecture(m), model_inference_config(m), &limits, f);
+    if (error < 0) return tabft_fail_prefix(f, "%s", o->model);
+    if (n_classes > limits.classes)
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: has %zu classes, but %s was made for at most %zu; merge classes or take a model for more",
+                          o->data, n_classes, o->model, limits.classes);
     return 0;
 }
 

@@ -119,6 +119,10 @@ refuse 3 'is for regression; take a classifier' \
     tabft-eval predict --model "${small%_cls.*}_reg.model.safetensors" --train twelve.tbf --test twelve.tbf -o r-pred.tbf
 refuse 3 "has 12 labels, the model's head 10" \
     tabft-eval predict --model "$small" --train twelve.tbf --test twelve.tbf -o twelve-pred.tbf
+echo '{"emsize": 32, "nlayers": 1, "nhead": 2, "max_num_classes": 20}' |
+    tabft-model init --arch tabpfn_v2_6 --config - wide.safetensors
+refuse 3 '12 classes, the checkpoint was made for at most 10' \
+    tabft-eval predict --model wide.safetensors --train twelve.tbf --test twelve.tbf -o twelve-pred.tbf
 
 # Text columns: the probabilities that TabPFN 9.2.0 gives.
 for part in train test; do

@@ -13,13 +13,49 @@ bad() {
 }
 tabft-model info "$tiny" >"$work/text"
 for line in 'bytes: 844912' 'parameters: 209418' 'architecture: tabpfn_v2_6' 'head: {"classes": 10}' \
-    'inference_config: null'; do
+    'tasks: ["classification"]' \
+    'trained_parameters: {"classification": 209418}' 'limits: {"classes": 10, "features": 2000, "rows": 50000}' \
+    "limits_from: TabPFN's preset for the architecture" 'license: not recorded in the file' \
+    'inference_config: not recorded in the file'; do
     grep -qxF -- "$line" "$work/text" || bad "info has no line '$line': $(cat "$work/text")"
 done
 tabft-model info --json "$tiny" >"$work/json"
-for field in '"parameters": 209418' '"classes": 10' '"emsize": 64' '"F32": 209418'; do
+for field in '"parameters": 209418' '"classes": 10' '"emsize": 64' '"F32": 209418' '"license": null'; do
     grep -qF -- "$field" "$work/json" || bad "info --json has no $field"
 done
+
+# A regressor has no limit of classes; v2's tables are smaller; both tasks have their trained parameters.
+reference=$TABFT_DATA/reference
+# says FILE LINE...: info has these lines
+says() {
+    file=$1
+    shift
+    tabft-model info "$file" >"$work/text"
+    for line; do
+        grep -qxF -- "$line" "$work/text" || bad "info of $file has no line '$line': $(cat "$work/text")"
+    done
+}
+says "$reference/v2_reg.model.safetensors" 'tasks: ["regression"]' 'head: {"buckets": 50}' \
+    'limits: {"features": 500, "rows": 10000}' 'network: tabpfn_v2'
+says "$reference/v3_5.model.safetensors" 'tasks: ["classification", "regression"]' \
+    'trained_parameters: {"classification": 178402, "regression": 177044}' 'head: {"classes": 10, "buckets": 50}'
+# Limits and terms that are in the file. The header's length is its first eight bytes, least first.
+header=$(tr -d '\n' <<'EOF'
+{"__metadata__":{"architecture_name":"\"tabpfn_v2\"","config":"{\"max_num_classes\":4}",
+"license":"Example terms 1.1","license_url":"\"https://example.org/terms\"",
+"inference_config":"{\"MAX_NUMBER_OF_CLASSES\":160,\"MAX_NUMBER_OF_FEATURES\":777,\"MAX_NUMBER_OF_SAMPLES\":null}"}}
+EOF
+)
+# shellcheck disable=SC2059 # the format is the length
+{
+    printf "\\$(printf '%03o' $((${#header} % 256)))\\$(printf '%03o' $((${#header} / 256)))\\0\\0\\0\\0\\0\\0"
+    printf '%s' "$header"
+} >"$work/terms.safetensors"
+says "$work/terms.safetensors" 'head: {"classes": 4}' 'limits: {"classes": 160, "features": 777, "rows": null}' \
+    'limits_from: inference_config' 'license: Example terms 1.1' 'license_url: https://example.org/terms'
+# A file that is no network's is described all the same.
+says "$TABFT_DATA/cases/12-truncated-and-multipart-files/good.safetensors" 'tensors: 2' 'tasks: []' \
+    'no_network_because: metadata has no config; is this a TabPFN checkpoint?'
 
 status=0
 tabft-model diff "$tiny" "$tiny" >"$work/text" || status=$?

@@ -21,6 +21,23 @@ refuses 3 'none.tbf' "$@" --out run --data none.tbf
 regressor=$(dirname -- "$model")/v2_5_reg.model.safetensors
 refuses 3 'v2_5_reg.model.safetensors: is a regressor, but train.tbf has a target of classes; name a classifier' "$@" --out run --model "$regressor"
 refuses 3 'v2_5_reg.model.safetensors: is a regressor, but train.tbf has a target of classes; name a classifier' "$@" --out run --model "$regressor" --plan
+# More classes than the head has outputs, or than the checkpoint was made for, with both numbers.
+awk 'BEGIN { print "x,y"; for (i = 0; i < 120; i++) print i * i % 31 "," i % 12 }' >twelve.csv
+pack y twelve.csv twelve.tbf
+echo '{"emsize": 32, "nlayers": 1, "nhead": 2, "max_num_classes": 20}' |
+    tabft-model init --arch tabpfn_v2_6 --config - wide.safetensors
+echo '{"embed_dim": 32, "nlayers": 1, "max_num_classes": 11}' |
+    tabft-model init --arch tabpfn_v3_5 --config - eleven.safetensors
+for what in '--out run' --plan; do
+    # shellcheck disable=SC2086 # words on purpose
+    refuses 3 'twelve.tbf: has 12 classes, but the head of .* has 10 outputs' "$@" $what --data twelve.tbf
+    # shellcheck disable=SC2086
+    refuses 3 'twelve.tbf: has 12 classes, but the head of eleven.safetensors has 11 outputs' "$@" $what \
+        --data twelve.tbf --model eleven.safetensors
+    # shellcheck disable=SC2086
+    refuses 3 'twelve.tbf: has 12 classes, but wide.safetensors was made for at most 10' "$@" $what \
+        --data twelve.tbf --model wide.safetensors
+done
 printf 'x,y\n1,0\n2,1\ninf,0\n4,1\n5,0\n6,1\n7,0\n8,1\n' >inf.csv
 pack y inf.csv inf.tbf
 refuses 3 'column "x" is infinite in record 3' "$@" --out run --data inf.tbf
