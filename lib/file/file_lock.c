@@ -283,13 +283,19 @@ static int create(struct file_lock *l, uint64_t number, const struct seen *befor
     (void)snprintf(path, size, "%s/%s", l->path, name);
     int code = file_write_all(path, false, text, (size_t)format_holder(&l->self, text), &refusal);
     if (code == TABFT_USE) goto fail;
-    if (code < 0) FAIL(f, code, "%s", refusal.message);
-    /* Whoever saw less or more than we did created another number: then neither has it. */
-    l->number = number;
     error = look(l->folder, l->path, &now, f);
     bool alone = error == 0;
     for (size_t i = 0; i < now.n && alone; i++)
         alone = now.number[i] == number || was_seen(before, now.number[i], &now.holder[i]);
+    if (code < 0) {
+        /* A holder that came between may have cleared the temporary file away. */
+        bool other = error == 0 && (!alone || (now.n > 0 && now.number[now.n - 1] == number));
+        if (other) goto fail;
+        error = 0;
+        FAIL(f, code, "%s", refusal.message);
+    }
+    /* Whoever saw less or more than we did created another number: then neither has it. */
+    l->number = number;
     if (!alone) {
         remove_lock(l, number);
         TRY(error);

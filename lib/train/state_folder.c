@@ -59,6 +59,8 @@ int state_folder_list(const char *run, bool complete, struct state_name **list, 
         char path[STATE_PATH_MAX];
         struct stat status;
         if (!parse_name(entry->d_name, &step)) continue;
+        /* A link in its place is somebody else's. */
+        if (fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(status.st_mode)) continue;
         TRY(state_path(path, run, entry->d_name, manifest_name, f));
         if (complete && lstat(path, &status) != 0 && errno == ENOENT) continue;
         TRY(memory_grow(list, *n + 1, sizeof **list, "the list of checkpoints", f));
