@@ -37,7 +37,8 @@ static void compare_options(struct parity *p, const json_t *from, const json_t *
 {
     const char *key;
     json_t *value;
-    json_object_foreach ((json_t *)from, key, value) {
+    json_object_foreach((json_t *)from, key, value)
+    {
         const json_t *other = json_object_get(to, key);
         if (may_differ(key)) continue;
         if (other == NULL) {
@@ -109,36 +110,77 @@ static void keep_worst(struct parity *p, struct parity_cell c)
     p->worst[at] = c;
 }
 
-static int compare_predictions(struct parity *p, struct tabft_failure *f)
+static void add_difference(struct parity *p, struct parity_cell c)
 {
-    int error = 0;
+    if (!isnan(p->difference_max) && !(c.difference <= p->difference_max)) p->difference_max = c.difference;
+    if (c.difference > 0) keep_worst(p, c);
+}
+
+static void compare_classes(struct parity *p)
+{
     const struct eval_prediction *a = &p->prediction[0], *b = &p->prediction[1];
     const size_t n = a->n_rows, k = a->n_classes;
-    struct eval_scores scores;
     size_t agreed = 0;
     double sum = 0;
-    bool same = a->n_rows == b->n_rows && a->n_classes == b->n_classes;
-    for (size_t c = 0; same && c < k; c++) same = strcmp(a->label[c], b->label[c]) == 0;
-    if (!same) {
-        reason(p, "the predictions have other rows or classes");
-        return 0;
-    }
-    p->probability_max = 0;
-    p->same_probabilities = memcmp(a->probability, b->probability, n * k * sizeof *a->probability) == 0;
+    p->same_predictions = memcmp(a->probability, b->probability, n * k * sizeof *a->probability) == 0;
     for (size_t i = 0; i < n; i++) {
         agreed += score_predicted(a->probability + i * k, k) == score_predicted(b->probability + i * k, k);
         for (size_t c = 0; c < k; c++) {
             double difference = fabs(a->probability[i * k + c] - b->probability[i * k + c]);
             sum += difference;
-            if (!isnan(p->probability_max) && !(difference <= p->probability_max)) p->probability_max = difference;
-            if (difference > 0) keep_worst(p, (struct parity_cell){i, c, difference});
+            add_difference(p, (struct parity_cell){i, c, difference});
         }
     }
     p->agreement = (double)agreed / (double)n;
-    p->probability_mean = sum / (double)(n * k);
+    p->difference_mean = sum / (double)(n * k);
+}
+
+/* Of the training targets, all finite (eval_predict has checked them). */
+static double standard_deviation(const double *y, size_t n)
+{
+    double shift = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) shift += (y[i] - y[0]) / (double)n;
+    for (size_t i = 0; i < n; i++) squares += (y[i] - y[0] - shift) * (y[i] - y[0] - shift);
+    return sqrt(squares / (double)n);
+}
+
+/* Where the targets do not vary, anything but 0 is infinitely far. */
+static void compare_numbers(struct parity *p, const struct table *train)
+{
+    const struct eval_prediction *a = &p->prediction[0], *b = &p->prediction[1];
+    const size_t n = a->n_rows;
+    const double unit = standard_deviation(train->target.value, train->n_rows);
+    size_t agreed = 0;
+    double sum = 0;
+    p->same_predictions = memcmp(a->mean, b->mean, n * sizeof *a->mean) == 0;
+    for (size_t i = 0; i < n; i++) {
+        double difference = fabs(a->mean[i] - b->mean[i]);
+        if (!(difference <= 0)) difference /= unit;
+        agreed += difference <= PARITY_CLOSE;
+        sum += difference;
+        add_difference(p, (struct parity_cell){i, 0, difference});
+    }
+    p->agreement = (double)agreed / (double)n;
+    p->difference_mean = sum / (double)n;
+}
+
+static int compare_predictions(struct parity *p, const struct table *train, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct eval_prediction *a = &p->prediction[0], *b = &p->prediction[1];
+    struct eval_scores scores;
+    bool same = a->n_rows == b->n_rows && a->n_classes == b->n_classes && a->is_regression == b->is_regression;
+    for (size_t c = 0; same && c < a->n_classes; c++) same = strcmp(a->label[c], b->label[c]) == 0;
+    if (!same) {
+        reason(p, "the predictions have other rows or classes");
+        return 0;
+    }
+    p->difference_max = 0;
+    if (a->is_regression) compare_numbers(p, train);
+    else compare_classes(p);
     for (int i = 0; i < 2; i++) {
         TRY(eval_score(&p->prediction[i], &scores, f));
-        p->accuracy[i] = scores.accuracy;
+        p->score[i] = a->is_regression ? sqrt(scores.errors.mse) : scores.accuracy;
     }
     p->predicted = true;
 fail:
@@ -159,6 +201,7 @@ static int predict_both(struct parity *p, const char *test_path, const char *tra
              p->run[0].path);
     TRY(table_open(&test, test_path, pool, f));
     p->test_rows = test->n_rows;
+    p->is_regression = train->task == TABLE_REGRESSION;
     for (int i = 0; i < 2; i++) {
         struct tabft_failure why = {0};
         const struct run_record *r = &p->run[i];
@@ -172,7 +215,7 @@ static int predict_both(struct parity *p, const char *test_path, const char *tra
             both = false;
         } else if (error < 0) FAIL(f, error, "%s", why.message);
     }
-    error = both ? compare_predictions(p, f) : 0;
+    error = both ? compare_predictions(p, train, f) : 0;
 fail:
     table_close(test);
     table_close(train);
@@ -185,13 +228,13 @@ static void judge(struct parity *p, const struct parity_tolerance *t)
     else if (!(p->weights.max_abs <= t->weight_max_abs_difference))
         reason(p, "weights differ by %.9g, more than %.9g", p->weights.max_abs, t->weight_max_abs_difference);
     if (p->predicted) {
+        const char *what = p->is_regression ? "predictions (in standard deviations of the targets)" : "probabilities";
         if (!(p->agreement >= t->prediction_agreement))
             reason(p, "predictions agree on %.9g of the rows, less than %.9g", p->agreement, t->prediction_agreement);
-        if (!(p->probability_max <= t->probability_max_abs_difference))
-            reason(p, "probabilities differ by %.9g, more than %.9g", p->probability_max,
-                   t->probability_max_abs_difference);
-        if (!(p->probability_mean <= t->probability_mean_abs_difference))
-            reason(p, "probabilities differ by %.9g in the mean, more than %.9g", p->probability_mean,
+        if (!(p->difference_max <= t->probability_max_abs_difference))
+            reason(p, "%s differ by %.9g, more than %.9g", what, p->difference_max, t->probability_max_abs_difference);
+        if (!(p->difference_mean <= t->probability_mean_abs_difference))
+            reason(p, "%s differ by %.9g in the mean, more than %.9g", what, p->difference_mean,
                    t->probability_mean_abs_difference);
     }
     if (t->bit_identical && !parity_bit_identical(p)) reason(p, "not bit-identical");

@@ -13,7 +13,10 @@
 
 enum { PARITY_WORST = 5 };
 
-/* A cell of the two probability matrices. */
+/* Predictions of regression that are so close, in standard deviations of the training targets, agree. */
+#define PARITY_CLOSE 0.01
+
+/* A cell of the two probability matrices, or a row's predicted numbers (class 0). */
 struct parity_cell {
     size_t row, class;
     double difference;
@@ -23,8 +26,11 @@ struct parity {
     struct run_record run[2]; /* base, other */
     struct eval_prediction prediction[2];
     bool predicted; /* both, with the same classes */
-    double accuracy[2], agreement, probability_max, probability_mean;
-    bool same_probabilities; /* bit for bit */
+    bool is_regression;
+    double score[2];                        /* accuracy, or the root of the mean squared error */
+    double agreement;                       /* share of rows of the same predicted class, or closer than PARITY_CLOSE */
+    double difference_max, difference_mean; /* of probabilities, or of numbers in standard deviations of the targets */
+    bool same_predictions;                  /* bit for bit */
     struct parity_cell worst[PARITY_WORST];
     size_t n_worst;
     struct ckpt_comparison weights;

@@ -80,6 +80,9 @@ static int run_epoch(struct trainer *t, struct progress *p, struct tabft_failure
             TRY(trainer_agree(t, record_skip(t, p, c, missing, f), f));
             continue;
         }
+        if (step_targets_equal(t, c))
+            trainer_say(t, "epoch %" PRIu64 ", chunk %zu: the targets of its context are all equal; its loss tells little",
+                        p->epoch + 1, c->id);
         group[n_group++] = c;
         if (n_group < most) continue;
         TRY(take_step(t, p, group, n_group, f));

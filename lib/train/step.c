@@ -24,6 +24,15 @@ bool step_must_skip(const struct trainer *t, const struct chunk *chunk, size_t *
     return false;
 }
 
+bool step_targets_equal(const struct trainer *t, const struct chunk *chunk)
+{
+    if (!t->data.is_regression) return false;
+    const double *target = t->data.train_target, first = target[chunk->context[0]];
+    for (size_t i = 1; i < chunk->n_context; i++)
+        if (target[chunk->context[i]] != first) return false;
+    return true;
+}
+
 /* One item; its gradient joins this rank's partial sums. */
 static int compute_item(struct trainer *t, const struct step *s, size_t item, struct tabft_failure *f)
 {

@@ -132,6 +132,8 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
               struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Whether a chunk has a query class that no estimator's context shows (TabPFN skips those); names it in *missing. */
 bool step_must_skip(const struct trainer *t, const struct chunk *chunk, size_t *missing);
+/* Whether the context's targets of regression are all one number, so that its standard deviation is none. */
+bool step_targets_equal(const struct trainer *t, const struct chunk *chunk);
 
 /* ---- validate.c ---- */
 struct validation {

@@ -104,4 +104,45 @@ parity 2 --test test.tbf a
 parity 3 --test test.tbf --train elsewhere/train.tbf --tolerance nearly a b
 parity 3 --test none.tbf --train elsewhere/train.tbf a b
 parity 3 --test test.tbf --train elsewhere/train.tbf a "$work"
+
+# Regression: no accuracy and no probabilities; differences are in standard deviations of the training targets.
+small=${small%_cls.*}_reg.model.safetensors
+awk 'BEGIN { print "a,b,y"; for (i = 0; i < 160; i++) print i % 13 "," i * 7 % 17 "," (i % 13) * 2 + i * 7 % 17 / 10 + i % 5 }' >numbers.csv
+head -n 121 numbers.csv >train.csv
+{ head -n 1 numbers.csv; tail -n 40 numbers.csv; } >test.csv
+rm test.tbf
+tabft-prep pack --target y --task regression -o train.tbf train.csv 2>/dev/null
+tabft-prep pack --target y --task regression --schema train.tbf -o test.tbf test.csv 2>/dev/null
+train n --threads 1
+train m --threads 2
+parity 0 --tolerance exact --test test.tbf n m
+has '"status": "held"'
+has '"bit_identical": true'
+has '"unsharded_accuracy": null'
+has '"probability_max_abs_difference": null'
+has '"prediction_max_abs_difference": 0.0'
+has '"prediction_agreement": 1.0'
+sed -n 's/^  "\([a-z_]*\)".*/\1/p' report.json | head -n 13 | cmp - fields ||
+    bad 'regression: the published fields are not first and in order'
+rmse=$(sed -n 's/^  "unsharded_rmse": \(.*\),/\1/p' report.json)
+tabft-eval predict --model n/model.safetensors --train train.tbf --test test.tbf --estimators 2 --seed 3 -o n.tbf 2>/dev/null
+tabft-eval score --json n.tbf | grep -qF "\"rmse\": $rmse," || bad "regression: rmse $rmse is not the score's"
+# Other weights: the difference of predictions by hand.
+train far --lr 1e-2
+tabft-eval predict --model far/model.safetensors --train train.tbf --test test.tbf --estimators 2 --seed 3 -o far.tbf 2>/dev/null
+parity 1 --tolerance published --test test.tbf n far
+has 'option learning_rate differs'
+has 'predictions (in standard deviations of the targets) differ by'
+tabft-prep cat n.tbf >n.csv
+tabft-prep cat far.tbf | cut -d , -f 3 | paste -d , n.csv - >both.csv
+awk -F, 'FILENAME == "train.csv" { if (FNR > 1) { n++; s += $3; ss += $3 * $3 } next }
+    FNR > 1 { d = $4 - $3; if (d < 0) d = -d; if (d > worst) worst = d }
+    END { printf "%.9g\n", worst / sqrt(ss / n - s * s / n / n) }' train.csv both.csv >by-hand
+sed -n 's/^  "prediction_max_abs_difference": \(.*\),/\1/p' report.json | paste -d ' ' - by-hand |
+    awk '{ d = $1 / $2 - 1; exit !(d < 1e-6 && d > -1e-6) }' || bad "regression: $(grep prediction_max report.json), by hand $(cat by-hand)"
+[ "$(grep -c '"unsharded_prediction"' report.json)" = 5 ] || bad "regression: worst cells: $(cat report.json)"
+# It fails closed.
+sed 's/^\([^,]*,[^,]*\),.*/\1,/' test.csv | sed '1s/.*/a,b,y/' >no-targets.csv
+tabft-prep pack --target y --task regression --schema train.tbf -o no-targets.tbf no-targets.csv 2>/dev/null
+parity 3 --test no-targets.tbf n m
 exit "$failed"

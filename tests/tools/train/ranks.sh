@@ -83,3 +83,27 @@ same six-4
 works slurm_ranks 8 "$@" --out six-8
 says 'ranks 6 to 7 are idle'
 same six-8
+
+# Regression, with a column of text: early stopping by the error of the mean, and the verdict.
+awk 'BEGIN {
+    srand(3)
+    print "a,t,y"
+    for (i = 0; i < 240; i++) { a = rand(); printf "%.6f,%s,%.6f\n", a, substr("xyz", 1 + i % 3, 1), exp(3 * a) + i % 3 }
+}' >all.csv
+head -n 201 all.csv >numbers.csv
+{ head -n 1 all.csv; tail -n 40 all.csv; } >numbers-test.csv
+tabft-prep pack --quiet --target y --task regression -o numbers.tbf numbers.csv
+tabft-prep pack --quiet --target y --task regression --schema numbers.tbf -o numbers-test.tbf numbers-test.csv
+regressor=$(dirname -- "$model")/v2_6_reg.model.safetensors
+set -- tabft-train --model "$regressor" --data numbers.tbf --epochs 2 --estimators 5 --chunk-rows 60 --chunks-per-step 2 --lr 1e-3 --seed 17
+rm -r one
+works "$@" --out one --threads 1
+[ "$(grep -c '"mse":' one/metrics.jsonl)" = 3 ] || fail 'not 3 validations'
+works "$@" --out numbers-threads --threads 2
+same numbers-threads
+for ranks in 2 3 4; do
+    works slurm_ranks "$ranks" "$@" --out "numbers-$ranks" --threads $((1 + ranks % 2))
+    same "numbers-$ranks"
+done
+works tabft-eval parity --tolerance exact --test numbers-test.tbf one numbers-4 >parity.json
+grep -q '"bit_identical": *true' parity.json || { cat parity.json; fail 'parity of equal runs of regression'; }
