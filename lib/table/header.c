@@ -102,7 +102,8 @@ static int text_names(struct pack *p, struct input *in, struct names *names, str
         error = record >= end ? TABFT_INPUT : take_names(p, &r, text, end, record, names, &after, &nameless, &cut);
         if (!all && (error < 0 || after >= end) && room < RECORD_MAX) continue;
         if (error < 0) {
-            error = input_fail(in, in->start + r.failed_at, f, "%s", cut.message);
+            error = cut.code == TABFT_INPUT ? input_fail(in, in->start + r.failed_at, f, "%s", cut.message)
+                                            : tabft_fail(f, cut.code, "%s: %s", input_said(in), cut.message);
             goto fail;
         }
         uint64_t records = in->start + (uint64_t)((after > end ? end : after) - text);

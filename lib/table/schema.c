@@ -91,6 +91,7 @@ int schema_copy(struct schema *out, const struct schema *s, struct tabft_failure
 {
     int error = 0;
     *out = *s;
+    out->column = NULL; /* until they are out's own */
     out->label = NULL;
     TRY(memory_new(&out->column, s->n_columns, sizeof *s->column, "a schema", f));
     for (size_t i = 0; i < s->n_columns; i++) {

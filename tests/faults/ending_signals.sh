@@ -6,7 +6,7 @@ set -eu
 . "${top_srcdir:?}/tests/faults/writers.sh"
 need_strace
 runs=0
-for writer in $writers; do
+for writer in $writers split; do
     calls_of "$writer" >calls
     for signal in TERM:143 INT:130 HUP:129 USR1:138 PIPE:141; do
         number=${signal#*:} signal=${signal%:*}

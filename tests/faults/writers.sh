@@ -1,9 +1,9 @@
 # shellcheck shell=sh
 # What the tests of faults share; sourced. Works in a folder of its own, in which table.csv and config.json lie.
-# writers: the programs under test. Each writes one file; all go through lib/file.
+# writers: the programs under test. Each writes one file; all go through lib/file. split writes out.first before it.
 # writers is used by what sources this.
 # shellcheck disable=SC2034
-writers='sample pack merge init predict'
+writers='sample pack merge cat init convert predict'
 sample=${top_builddir:?}/tests/faults/tbf_sample
 work=$(mktemp -d) && work=$(cd -- "$work" && pwd -P)
 trap 'rm -rf -- "$work"' EXIT
@@ -48,6 +48,9 @@ write_by() {
     sample) "$@" "$sample" write "$out" 30 ;;
     pack) "$@" tabft-prep pack --quiet --threads 1 --target y -o "$out" table.csv ;;
     merge) "$@" tabft-prep merge --quiet --threads 1 -o "$out" part0.tbf part1.tbf ;;
+    cat) "$@" tabft-prep cat -o "$out" train.tbf ;;
+    split) rm -f "$out.first" && "$@" tabft-prep split --quiet --threads 1 --test 0.3 --train-out "$out.first" --test-out "$out" train.tbf ;;
+    convert) "$@" tabft-model convert "$top_srcdir/tests/data/ckpt/odd.ckpt" "$out" ;;
     init) "$@" tabft-model init --arch tabpfn_v2_6 --config config.json --seed 1 "$out" ;;
     predict) "$@" tabft-eval predict --threads 1 --estimators 1 --model "$model" --train train.tbf --test train.tbf -o "$out" ;;
     esac
@@ -86,6 +89,9 @@ whole() {
     case $1 in
     sample) "$sample" verify "$2" ;;
     pack | merge | predict) tabft-prep verify "$2" >/dev/null ;;
+    cat) tabft-prep cat train.tbf | cmp -s - "$2" ;;
+    split) tabft-prep verify "$2" >/dev/null && tabft-prep verify "$2.first" >/dev/null ;;
+    convert) tabft-model diff "$top_srcdir/tests/data/ckpt/odd.safetensors" "$2" >/dev/null ;;
     init) tabft-model verify "$2" >/dev/null ;;
     esac
 }
