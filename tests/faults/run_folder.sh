@@ -75,7 +75,10 @@ cmp -s whole/model.safetensors run/model.safetensors || fail 'many at once: othe
 for i in 1 2 3 4 5; do
     case $(cat "status.$i") in
     0) ;;
-    2) grep -qE 'run: is used by process|run: another run has just started in it' "said.$i" || { cat "said.$i"; fail 'many at once: refused for something else'; } ;;
+    2)
+        grep -qE 'run: is used by process|run: another run has just started in it' "said.$i" ||
+            { cat "said.$i"; fail 'many at once: refused for something else'; }
+        ;;
     *) cat "said.$i"; fail "many at once: status $(cat "status.$i")" ;;
     esac
 done

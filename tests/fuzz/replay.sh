@@ -1,6 +1,7 @@
 #!/bin/sh
 # The readers take or refuse every stored input as they promise (R35): those from which the fuzzers begin, what they found
-# to reach new code, and what once broke something; and each with a few changes, the same every time. With --enable-asan --enable-ubsan nothing is reported either.
+# to reach new code, and what once broke something; and each with a few changes, the same every time. With --enable-asan
+# --enable-ubsan nothing is reported either.
 set -eu
 : "${top_builddir:?}" "${TABFT_DATA:?}"
 command -v xz >/dev/null || { echo 'no xz (Debian: xz-utils)'; exit 77; }

@@ -32,6 +32,9 @@ measure block --estimators 1 --validation-split 0 --recompute block
 [ "$peak" -lt $((one / 2)) ] || fail "recomputation takes $peak, without it $one"
 measure validation --estimators 2 --validation-split 0.6 --chunk-rows 60 --patience 1 --recompute block
 grep -q 'the peak is in a validation' validation.plan || fail 'the peak should be in the validation'
+measure checkpoints --estimators 1 --validation-split 0 --recompute block --checkpoint-every 1
+rm -r checkpoints
+measure many-threads --estimators 1 --validation-split 0 --recompute block --checkpoint-every 1 --threads 4
 
 # Threads and the plan: nothing is loaded and no folder is made; --plan ends with 4 where it does not fit, and names what would.
 set -- tabft-train --model "$tiny" --data rows.tbf --estimators 4 --validation-split 0 --threads 2

@@ -141,6 +141,27 @@ refuses 2 'others: holds thesis.tex and nothing of a run' "$@" --out others --re
 cp "$model" moved.safetensors
 works "$@" --out run --resume --data moved.tbf --model moved.safetensors
 same run
+# The newest is damaged: the one before, and a warning. Both: refused, and untouched.
+newest=$(cd kept && echo state-* | tr ' ' '\n' | sort | tail -n 1)
+older=$(cd kept && echo state-* | tr ' ' '\n' | sort | head -n 1)
+for damage in cut flipped slice; do
+    rm -rf run
+    cp -r kept run
+    case $damage in
+    cut) truncate -s -1 "run/$newest/manifest.tbf" ;;
+    flipped) printf 'x' | dd of="run/$newest/slice-0000-of-0001.tbf" bs=1 seek=50000 conv=notrunc status=none ;;
+    slice) rm "run/$newest/slice-0000-of-0001.tbf" ;;
+    esac
+    works "$@" --out run --resume
+    says "a checkpoint is damaged and left out: .*$newest/"
+    says "resumes after step .* from $older"
+    same run
+done
+rm -rf run
+cp -r kept run
+for folder in "$newest" "$older"; do truncate -s -1 "run/$folder/manifest.tbf"; done
+refuses 3 "run: none of its 2 checkpoints can be read; the newest: .*$newest/manifest.tbf: .*; --force starts anew" "$@" --out run --resume
+[ "$(find run -name manifest.tbf | wc -l)" = 2 ] || fail 'refused, and removed'
 # --force forgets the checkpoints.
 rm -rf run
 cp -r kept run
