@@ -4,6 +4,7 @@
 #ifndef TABFT_FILE_FILE_H
 #define TABFT_FILE_FILE_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -84,6 +85,8 @@ int file_read_all(const char *path, size_t limit, void **out, size_t *size, stru
 /* A whole small file written by the rules of file_writer. */
 int file_write_all(const char *path, bool force, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* The next name in an open folder but "." and ".."; NULL at the end, and with errno set where reading it failed (else 0). */
+const char *file_folder_next(DIR *folder);
 /* The names in a folder onto storage, where its file system can do so. */
 int file_folder_sync(const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
 

@@ -128,8 +128,8 @@ static int look(int folder, const char *path, struct seen *seen, struct tabft_fa
         if (fd >= 0) (void)close(fd);
         return error;
     }
-    for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
-        uint64_t number = number_of(entry->d_name);
+    for (const char *name; (name = file_folder_next(list)) != NULL;) {
+        uint64_t number = number_of(name);
         struct holder holder;
         bool gone;
         if (number == 0) continue;
@@ -144,6 +144,7 @@ static int look(int folder, const char *path, struct seen *seen, struct tabft_fa
         seen->number[at] = number;
         seen->holder[at] = holder;
     }
+    if (errno != 0) error = file_fail(f, path, "cannot read the folder", errno, false);
 fail:
     (void)closedir(list);
     return error;

@@ -272,6 +272,16 @@ static int sync_folder(struct file_writer *w, struct tabft_failure *f)
     return error;
 }
 
+const char *file_folder_next(DIR *folder)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(folder);
+        if (entry == NULL) return NULL;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) return entry->d_name;
+    }
+}
+
 int file_folder_sync(const char *path, struct tabft_failure *f)
 {
     int error = 0;

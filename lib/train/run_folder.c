@@ -1,6 +1,5 @@
 #include "train/run_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,14 +46,13 @@ static int read_contents(const char *path, struct contents *c, struct tabft_fail
     DIR *folder = opendir(path);
     *c = (struct contents){0};
     if (folder == NULL) return system_failure(f, path, "cannot read the folder");
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        c->run = c->run || is_of_a_run(entry->d_name);
-        if (c->first[0] == '\0' || entry->d_name[0] != '.')
-            (void)snprintf(c->first, sizeof c->first, "%s", entry->d_name);
+    for (const char *name; (name = file_folder_next(folder)) != NULL;) {
+        c->run = c->run || is_of_a_run(name);
+        if (c->first[0] == '\0' || name[0] != '.') (void)snprintf(c->first, sizeof c->first, "%s", name);
     }
+    int error = errno == 0 ? 0 : system_failure(f, path, "cannot read the folder");
     (void)closedir(folder);
-    return 0;
+    return error;
 }
 
 int run_folder_check(const char *path, enum run_folder_use use, struct tabft_failure *f)

@@ -1,5 +1,4 @@
 /* The folders of checkpoints: their names, making, listing and removing them. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -54,20 +53,21 @@ int state_folder_list(const char *run, bool complete, struct state_name **list, 
     *list = NULL;
     *n = 0;
     if (folder == NULL) FAIL(f, TABFT_SYSTEM, "%s: cannot read the folder: %s", run, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    for (const char *entry; (entry = file_folder_next(folder)) != NULL;) {
         uint64_t step;
         char path[STATE_PATH_MAX];
         struct stat status;
-        if (!parse_name(entry->d_name, &step)) continue;
+        if (!parse_name(entry, &step)) continue;
         /* A link in its place is somebody else's. */
-        if (fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(status.st_mode)) continue;
-        TRY(state_path(path, run, entry->d_name, manifest_name, f));
+        if (fstatat(dirfd(folder), entry, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(status.st_mode)) continue;
+        TRY(state_path(path, run, entry, manifest_name, f));
         if (complete && lstat(path, &status) != 0 && errno == ENOENT) continue;
         TRY(memory_grow(list, *n + 1, sizeof **list, "the list of checkpoints", f));
         (*list)[*n].step = step;
-        (void)snprintf((*list)[*n].name, STATE_NAME_MAX, "%.63s", entry->d_name);
+        (void)snprintf((*list)[*n].name, STATE_NAME_MAX, "%.63s", entry);
         ++*n;
     }
+    if (errno != 0) FAIL(f, TABFT_SYSTEM, "%s: cannot read the folder: %s", run, strerror(errno));
     if (*n > 1) qsort(*list, *n, sizeof **list, newer_first);
 fail:
     if (folder != NULL) (void)closedir(folder);
@@ -110,10 +110,8 @@ int state_folder_remove(const char *run, const char *name)
         return cause;
     }
     if (unlinkat(fd, manifest_name, 0) != 0 && errno != ENOENT) cause = errno;
-    for (struct dirent *entry; cause == 0 && (entry = readdir(folder)) != NULL;)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            unlinkat(fd, entry->d_name, 0) != 0 && errno != ENOENT)
-            cause = errno;
+    for (const char *entry; cause == 0 && (entry = file_folder_next(folder)) != NULL;)
+        if (unlinkat(fd, entry, 0) != 0 && errno != ENOENT) cause = errno;
     (void)closedir(folder);
     if (cause == 0 && rmdir(path) != 0 && errno != ENOENT) cause = errno;
     return cause;
@@ -124,10 +122,10 @@ static void remove_temporaries(const char *run)
 {
     DIR *folder = opendir(run);
     if (folder == NULL) return;
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        size_t size = strlen(entry->d_name);
-        if (entry->d_name[0] == '.' && size > 5 && strcmp(entry->d_name + size - 4, ".tmp") == 0)
-            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    for (const char *entry; (entry = file_folder_next(folder)) != NULL;) {
+        size_t size = strlen(entry);
+        if (entry[0] == '.' && size > 5 && strcmp(entry + size - 4, ".tmp") == 0)
+            (void)unlinkat(dirfd(folder), entry, 0);
     }
     (void)closedir(folder);
 }

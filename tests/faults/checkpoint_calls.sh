@@ -35,6 +35,11 @@ awk -v main="$main" '$1 == main { name = $2; sub(/\(.*/, "", name); n[name]++
     if (inside && name == "write" && /"kind/) exit
     if (inside) print name, n[name] }' trace >numbered
 [ "$(grep -c fsync numbered)" -ge 5 ] || fail "only $(grep -c fsync numbered) fsyncs in a checkpoint"
+# What makes it safe is their order: the folder's name on storage; each file on storage before its name, and its name; the manifest
+# last; only then the first checkpoint goes, its manifest before the rest.
+order=$(sed -n 's/^\(mkdir\|fsync\|renameat2\|unlinkat\|rmdir\) .*/\1/p' numbered | paste -s -d ' ')
+[ "$order" = 'mkdir fsync fsync renameat2 fsync fsync renameat2 fsync unlinkat unlinkat rmdir' ] || fail "another order: $order"
+grep -q '^[0-9]* unlinkat([0-9]*, "manifest.tbf"' trace || fail 'the manifest of the first checkpoint is not removed'
 printf '%s calls: %s\n' "$(wc -l <numbered)" "$(sed 's/ .*//' numbered | sort | uniq -c | awk '{ printf "%s %s, ", $1, $2 }')"
 
 # goes_on WHAT: the run in the folder `run` ends with the same bits; not by starting anew.

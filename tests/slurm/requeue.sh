@@ -88,6 +88,20 @@ sbatch --wait --quiet --ntasks=2 --output=again.out "$top_srcdir/jobs/train.sbat
 grep -q 'run is complete already' again.out || { cat again.out; fail 'submitted again: says nothing of it'; }
 same run
 
+# A job that is cancelled does not come back, and a new one goes on.
+rm -rf run
+id=$(sbatch --parsable --ntasks=2 --nodes=2 --cpus-per-task=1 --output=cancelled.out "$top_srcdir/jobs/train.sbatch" "$@" \
+    --out run)
+until_true 60 'the job does not train' has_steps 3
+scancel "$id"
+until_true 60 'a cancelled job stays' gone
+[ "$(restarts)" = 0 ] || fail 'a cancelled job comes back'
+grep -q 'stopped on request (SIGTERM)' cancelled.out || { cat cancelled.out; fail 'a cancelled job leaves no checkpoint'; }
+sbatch --wait --quiet --ntasks=3 --output=again.out "$top_srcdir/jobs/train.sbatch" "$@" --out run ||
+    { cat again.out; fail 'a new job does not go on'; }
+grep -q 'resumes after step' again.out || { cat again.out; fail 'a new job starts anew'; }
+same run
+
 # ---- kills, then other numbers of ranks ----
 # launch RANKS [OPTION...]: a run in the background.
 launch() {
@@ -181,3 +195,12 @@ status=0
 wait "$launcher" || status=$?
 [ "$status" = 0 ] || { cat said; fail "after a silent rank: status $status"; }
 same run
+
+# ---- Slurm's own signal before the time is up: a minute and more ----
+[ "$kills" -ge 100 ] || exit 0
+id=$(sbatch --parsable --ntasks=2 --nodes=2 --cpus-per-task=1 --time=2 --output=timed.out "$top_srcdir/jobs/train.sbatch" "$@" \
+    --out timed --epochs 100000)
+until_true 200 'the job is not stopped before its time is up' running_again 1
+until_true 60 'the requeued job does not go on' grep -q 'resumes after step' timed.out
+grep -q 'stopped on request (SIGUSR1) after step' timed.out || { cat timed.out; fail 'not by SIGUSR1'; }
+scancel "$id"
