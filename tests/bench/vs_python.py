@@ -1,12 +1,18 @@
 """The Python side of vs-python, and its measuring.
 
-vs_python.py step MODEL TRAIN.csv THREADS CHECKPOINTING CHUNK_ROWS ESTIMATORS
-    Runs one epoch of TabPFN's own fine-tuning on the CPU in float32 and prints, as JSON, the seconds of each step (from
-    the chunk's preprocessing to the new weights), the losses, and this process's peak memory when the last step ended.
+vs_python.py step VERSION MODEL TRAIN.csv THREADS CHUNK_ROWS ESTIMATORS
+    Runs one epoch of TabPFN's own fine-tuning on the CPU in float32 and prints, as JSON, the seconds of each step
+    (from the chunk's preprocessing to the new weights), the losses, and this process's peak memory when the last step
+    ended.
+vs_python.py predict MODEL TRAIN.csv TEST.csv THREADS ESTIMATORS PROBABILITIES.csv
+    Fits TabPFN and predicts, as it is by default but on the CPU in float32; prints, as JSON, the seconds from before
+    fit to the probabilities, and this process's peak memory.
 vs_python.py measure COMMAND...
     Runs COMMAND and prints, as JSON, its peak memory and seconds. Its stdout goes to our stderr.
-vs_python.py compare PYTHON.json OURS.json METRICS.jsonl FASTER MEMORY
-    Prints both sides and the ratios; status 1 if ours is not FASTER times as fast within MEMORY bytes ("-": not asked).
+vs_python.py compare-steps PYTHON.json OURS.json METRICS.jsonl FASTER MEMORY
+vs_python.py compare-predictions PYTHON.json OURS.json PYTHON.csv OURS.csv FASTER MEMORY
+    Print both sides and the ratios; status 1 if ours is not FASTER times as fast ("-": not asked) within MEMORY bytes,
+    or, as "1/3", within that share of Python's.
 """
 import json
 import os
@@ -16,26 +22,34 @@ import sys
 import time
 
 
-def step(model, table, threads, checkpointing, chunk_rows, estimators):
-    os.environ.setdefault("TABPFN_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+def read(table):
     import pandas
+
+    # As float64: what is hashed into the fingerprint column are the numbers that the file says.
+    rows = pandas.read_csv(table)
+    return rows.drop(columns="y").to_numpy("float64"), rows["y"].to_numpy()
+
+
+def peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def step(version, model, table, threads, chunk_rows, estimators):
     import torch
     from tabpfn.constants import ModelVersion
     from tabpfn.finetuning import finetuned_base
     from tabpfn.finetuning.finetuned_classifier import FinetunedTabPFNClassifier
 
     torch.set_num_threads(int(threads))
-    rows = pandas.read_csv(table)
-    # As float64: what is hashed into the fingerprint column are the numbers that the file says.
-    x, y = rows.drop(columns="y").to_numpy("float64"), rows["y"].to_numpy()
+    x, y = read(table)
     trainer = FinetunedTabPFNClassifier(
         device="cpu", epochs=1, learning_rate=1e-5, validation_split_ratio=None, random_state=17, early_stopping=False,
         n_finetune_ctx_plus_query_samples=int(chunk_rows), finetune_ctx_query_split_ratio=0.2, use_lr_scheduler=False,
         n_estimators_finetune=int(estimators), n_estimators_validation=int(estimators),
         n_estimators_final_inference=int(estimators), save_checkpoint_interval=None, grad_clip_value=1.0,
-        use_activation_checkpointing=checkpointing == "on", model_version=ModelVersion("v2.6"),
-        extra_classifier_kwargs=dict(model_path=model, ignore_pretraining_limits=True, inference_precision=torch.float32))
+        use_activation_checkpointing=True, model_version=ModelVersion(version),
+        extra_classifier_kwargs=dict(model_path=model, ignore_pretraining_limits=True,
+                                     inference_precision=torch.float32))
 
     # A step ends when the optimiser has stepped; the first begins where the epoch's chunks are made.
     ends, losses, peak = [], [], [0]
@@ -50,7 +64,7 @@ def step(model, table, threads, checkpointing, chunk_rows, estimators):
     def timed_update(*args, **kwargs):
         result = update(*args, **kwargs)
         ends.append(time.monotonic())
-        peak[0] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak[0] = peak_bytes()
         return result
 
     def seen_forward(self, batch):
@@ -67,6 +81,24 @@ def step(model, table, threads, checkpointing, chunk_rows, estimators):
                       "torch": torch.__version__}))
 
 
+def predict(model, train, test, threads, estimators, out):
+    import torch
+    from tabpfn import TabPFNClassifier
+
+    torch.set_num_threads(int(threads))
+    (x, y), (x_test, _) = read(train), read(test)
+    begin = time.monotonic()
+    classifier = TabPFNClassifier(
+        model_path=model, device="cpu", n_estimators=int(estimators), random_state=17, ignore_pretraining_limits=True,
+        inference_precision=torch.float32)
+    probabilities = classifier.fit(x, y).predict_proba(x_test)
+    seconds = time.monotonic() - begin
+    with open(out, "w") as file:
+        for row in probabilities:
+            print(*row, sep=",", file=file)
+    print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes(), "torch": torch.__version__}))
+
+
 def measure(command):
     begin = time.monotonic()
     child = subprocess.Popen(command, stdout=sys.stderr)
@@ -76,40 +108,80 @@ def measure(command):
     print(json.dumps({"peak_bytes": usage.ru_maxrss * 1024, "seconds": time.monotonic() - begin}))
 
 
-def compare(python, ours, metrics, faster, memory):
-    with open(python) as file:
-        theirs = json.load(file)
-    with open(ours) as file:
-        measured = json.load(file)
+def load(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def row(name, what, seconds, bytes_, rest):
+    print(f"    {name:<8} {seconds:>8.2f} s {what}   {bytes_ / 1e9:>6.2f} GB peak   {rest}")
+
+
+def verdict(theirs, ours, theirs_bytes, ours_bytes, faster, memory):
+    """Prints the ratios and whether what was promised held."""
+    ratio = theirs / ours
+    print(f"    {ratio:.2f} times as fast, {ours_bytes / theirs_bytes:.2f} of the memory")
+    if faster == "-":
+        return True
+    share = memory.startswith("1/")
+    most = theirs_bytes / int(memory[2:]) if share else float(memory)
+    fast, small = ratio >= float(faster), ours_bytes <= most
+    print(f"    promised {faster} times as fast: {'held' if fast else 'NOT HELD'}; "
+          f"within {memory + ' of the memory' if share else f'{most / 1e9:g} GB'}: {'held' if small else 'NOT HELD'}")
+    return fast and small
+
+
+def same(what, apart, most):
+    """The same work, or the comparison means nothing."""
+    if apart <= most:
+        return True
+    print(f"    NOT THE SAME WORK: {what} {apart:.1e} apart, at most {most:.0e} is accepted")
+    return False
+
+
+def compare_steps(python, ours, metrics, faster, memory):
+    theirs, measured = load(python), load(ours)
     with open(metrics) as file:
         steps = [line for line in map(json.loads, file) if "loss" in line and "grad_norm" in line]
     seconds, losses = [s["seconds"] for s in steps], [s["loss"] for s in steps]
     if len(seconds) != len(theirs["seconds"]):
         sys.exit(f"vs_python.py: {len(theirs['seconds'])} steps of Python against {len(seconds)} of ours")
-    ratio = min(theirs["seconds"]) / min(seconds)
-    gb = 1e9
-    line = "  {:<8} {:>8.2f} s a step   {:>6.2f} GB peak   steps {}   losses {}".format
-    print(line("python", min(theirs["seconds"]), theirs["peak_bytes"] / gb, [round(s, 2) for s in theirs["seconds"]],
-               [round(x, 6) for x in theirs["losses"]]))
-    print(line("TabFT", min(seconds), measured["peak_bytes"] / gb, [round(s, 2) for s in seconds],
-               [round(x, 6) for x in losses]))
-    print("  {:.2f} times as fast, {:.2f} of the memory".format(ratio, measured["peak_bytes"] / theirs["peak_bytes"]))
-    # The same work, or the comparison means nothing.
-    apart = max(abs(a - b) for a, b in zip(theirs["losses"], losses))
-    held = apart <= 2e-3
-    if not held:
-        print(f"  NOT THE SAME WORK: losses {apart:.1e} apart, at most 2e-3 is accepted")
-    if faster != "-":
-        fast, small = ratio >= float(faster), measured["peak_bytes"] <= float(memory)
-        print(f"  promised {faster} times as fast: {'held' if fast else 'NOT HELD'}; "
-              f"within {float(memory) / gb:g} GB: {'held' if small else 'NOT HELD'}")
-        held = held and fast and small
-    sys.exit(0 if held else 1)
+    told = "steps {}   losses {}".format
+    row("python", "a step", min(theirs["seconds"]), theirs["peak_bytes"],
+        told([round(s, 2) for s in theirs["seconds"]], [round(x, 6) for x in theirs["losses"]]))
+    row("TabFT", "a step", min(seconds), measured["peak_bytes"],
+        told([round(s, 2) for s in seconds], [round(x, 6) for x in losses]))
+    held = same("losses", max(abs(a - b) for a, b in zip(theirs["losses"], losses)), 2e-3)
+    return verdict(min(theirs["seconds"]), min(seconds), theirs["peak_bytes"], measured["peak_bytes"], faster,
+                   memory) and held
+
+
+def compare_predictions(python, ours, python_csv, ours_csv, faster, memory):
+    theirs, measured = load(python), load(ours)
+    with open(python_csv) as file:
+        expected = [[float(x) for x in line.split(",")] for line in file]
+    with open(ours_csv) as file:
+        found = [[float(x) for x in line.split(",")[2:]] for line in file.readlines()[1:]]
+    if [len(line) for line in expected] != [len(line) for line in found]:
+        sys.exit("vs_python.py: the two predictions have different numbers of rows or classes")
+    apart = [abs(a - b) for p, q in zip(expected, found) for a, b in zip(p, q)]
+    row("python", "from fit to probabilities", theirs["seconds"], theirs["peak_bytes"], f"{len(expected)} rows")
+    row("TabFT", "the whole process", measured["seconds"], measured["peak_bytes"],
+        f"probabilities at most {max(apart):.1e} apart")
+    # Single rows whose fingerprints hash other last bits may differ more.
+    held = same("probabilities, on average,", sum(apart) / len(apart), 2e-2)
+    return verdict(theirs["seconds"], measured["seconds"], theirs["peak_bytes"], measured["peak_bytes"], faster,
+                   memory) and held
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("TABPFN_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     verb, rest = sys.argv[1], sys.argv[2:]
     if verb == "measure":
         measure(rest)
+    elif verb in ("step", "predict"):
+        {"step": step, "predict": predict}[verb](*rest)
     else:
-        {"step": step, "compare": compare}[verb](*rest)
+        held = {"compare-steps": compare_steps, "compare-predictions": compare_predictions}[verb](*rest)
+        sys.exit(0 if held else 1)
