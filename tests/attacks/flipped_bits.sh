@@ -1,6 +1,6 @@
 #!/bin/sh
-# R2, the part for every check: a bit of every third byte of a packed table turned over. A verb that reads it ends with status 3
-# and one line with the file's name, and never by a signal; so it does for a packed table that is cut.
+# R2: a bit of every third byte of a packed table turned over (flipped_bytes.sh: of every byte). A verb that reads it ends with
+# status 3 and one line with the file's name, and never by a signal; so it does for a packed table that is cut.
 set -eu
 # shellcheck source=tests/faults/writers.sh
 . "${top_srcdir:?}/tests/faults/writers.sh"
@@ -33,7 +33,7 @@ while [ "$byte" -lt "$size" ]; do
     *) refused "bit $bit" tabft-prep verify bad.tbf ;;
     esac
     "$sample" flip bad.tbf "$bit"
-    byte=$((byte + 3))
+    byte=$((byte + ${FLIP_STEP-3}))
 done
 cmp good.tbf bad.tbf
 [ ! -e new.tbf ] || fail 'a file was made from damage'

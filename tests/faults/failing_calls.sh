@@ -110,3 +110,39 @@ for how in "list right.sample" "list - right.sample"; do
     status_of strace -qq -o trace -P "$PWD/right.sample" -e "inject=pread64,read:error=EIO:when=2+" "$sample" list "$2" <right.sample
     { [ "$status" = 4 ] && grep -q 'Input/output error' said; } || fail "$how: EIO while reading: status $status"
 done
+
+# And so by each tool: an input that cannot be read at any of its reads ends it with status 4 and one line with the input's name,
+# and nothing is written; interrupted reads do not show.
+for writer in pack merge cat convert predict; do
+    case $writer in
+    pack) inputs=table.csv ;;
+    merge) inputs='part0.tbf part1.tbf' ;;
+    cat) inputs=train.tbf ;;
+    convert) inputs=$top_srcdir/tests/data/ckpt/odd.ckpt ;;
+    predict) inputs='train.tbf' ;;
+    esac
+    for input in $inputs; do
+        case $input in /*) path=$input ;; *) path=$PWD/$input ;; esac
+        rm -f out
+        write_by "$writer" out strace -f -qq -o trace -P "$path" -e trace=pread64,read >said 2>&1 || fail "$writer does not work"
+        reads=$(grep -c 'pread64(' trace)
+        [ "$reads" -gt 0 ] || fail "$writer does not read $input"
+        n=1
+        while [ "$n" -le "$reads" ]; do
+            rm -f out
+            status_of write_by "$writer" out strace -f -qq -o trace -P "$path" -e trace=pread64,read -e "inject=pread64:error=EIO:when=$n"
+            # Where only a report wanted to name a line, the file is the same.
+            if [ "$status" = 0 ] && cmp -s out "right.$writer"; then
+                n=$((n + 1))
+                continue
+            fi
+            { [ "$status" = 4 ] && grep -qF "${input##*/}: " said && grep -q 'Input/output error' said && [ "$(wc -l <said)" = 1 ]; } ||
+                fail "$writer, EIO at read $n of $input: status $status"
+            { [ ! -e out ] && [ "$(temporaries .)" = 0 ]; } || fail "$writer, EIO at read $n of $input: a file is left"
+            n=$((n + 1 + n / 6))
+        done
+        rm -f out
+        status_of write_by "$writer" out strace -f -qq -o trace -P "$path" -e trace=pread64,read -e inject=pread64:error=EINTR:when=1+2
+        { [ "$status" = 0 ] && grep -q INJECTED trace && cmp out "right.$writer"; } || fail "$writer: EINTR from reading $input shows"
+    done
+done
