@@ -36,6 +36,9 @@ cmp texts/model.safetensors codes/model.safetensors || fail 'texts train otherwi
 cmp texts-reg/model.safetensors codes-reg/model.safetensors || fail 'texts train a regressor otherwise than their ranks'
 cmp texts.pred codes.pred || fail 'texts predict otherwise than their ranks'
 
+works "$@" --model "$regressor" --data texts-reg.tbf --stream --out streamed
+cmp texts-reg/model.safetensors streamed/model.safetensors || fail 'texts read from disk train otherwise'
+
 # With validation rows, and a validation table whose dictionary is another one, with a text that the training table lacks.
 head -n 100 texts.csv >train.csv
 { head -n 1 texts.csv; tail -n 41 texts.csv | sed 's/red/violet/'; } >valid.csv
