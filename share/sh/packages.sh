@@ -4,7 +4,7 @@
 TABFT_BUILD_PACKAGES="gcc make autoconf automake pkg-config libc6-dev
     zlib1g-dev libdeflate-dev libjansson-dev nettle-dev libxxhash-dev libopenblas-dev
     libpmix-dev libopenmpi-dev openmpi-bin"
-TABFT_TEST_PACKAGES="check git slurm-wlm slurmd slurmctld slurm-client munge
+TABFT_TEST_PACKAGES="check g++ git slurm-wlm slurmd slurmctld slurm-client munge
     shellcheck mandoc strace python3 xz-utils file"
 # What only `make check-long` needs: the fuzzers' compiler.
 TABFT_LONG_TEST_PACKAGES="clang libclang-rt-14-dev"

@@ -13,7 +13,34 @@
 #include "unit.h"
 
 static struct tabft_failure f;
+
+/* What is tested: the CPU's backend, or, where this file is compiled for it, that of GPUs under the emulation. */
+#ifdef TABFT_TEST_CUDA
+#include "tensor/cuda/cuda.h"
+static const char *const isas[] = {"cuda"};
+static bool has_isa(const char *isa)
+{
+    (void)isa;
+    return true;
+}
+static void open_backend(struct tensor_backend *b, struct threads *pool)
+{
+    (void)pool;
+    MUST(cuda_backend_open(b, 0, CUDA_FLOAT32, &f));
+}
+#else
 static const char *const isas[] = {"avx512", "avx2", "baseline"};
+/* Pins it, where this processor has it. */
+static bool has_isa(const char *isa)
+{
+    const char *pinned;
+    setenv("TABFT_ISA", isa, 1);
+    const bool has = tensor_isa(&pinned, &f) == 0;
+    f = (struct tabft_failure){0};
+    return has;
+}
+static void open_backend(struct tensor_backend *b, struct threads *pool) { MUST(cpu_backend_open(b, pool, &f)); }
+#endif
 
 /* The same operation in float64; inputs and output as in the record. */
 typedef void reference(const struct op *op, double *const *in, double *out);
@@ -95,7 +122,7 @@ static struct made run(const struct trial *t, const struct data *d, int n_thread
     struct made made = {.out = zeros(t->out, sizeof(float)), .out2 = zeros(t->out2 + 1, sizeof(float))};
     struct op_call call = {.op = &t->op, .out = {made.out, made.out2}};
     MUST(threads_open(&pool, n_threads, &f));
-    MUST(cpu_backend_open(&b, pool, &f));
+    open_backend(&b, pool);
     const struct tensor_kernels *k = &b.kernels[t->op.kind];
     for (int i = 0; i < OP_INPUTS_MAX; i++) call.in[i] = d->x[i];
     const size_t sizes[] = {k->forward_scratch(b.state, &t->op), k->backward_scratch(b.state, &t->op)};
@@ -197,12 +224,8 @@ static void check(const struct trial *t, struct data *d, const char *what)
     find_slopes(t, d, &slopes);
     const double scale = largest(right, t->out);
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
-        const char *isa;
-        setenv("TABFT_ISA", isas[i], 1);
-        if (tensor_isa(&isa, &f) < 0) { /* not on this processor */
-            f = (struct tabft_failure){0};
-            continue;
-        }
+        const char *isa = isas[i];
+        if (!has_isa(isa)) continue;
         struct made one = run(t, d, 1, 0.0f), three = run(t, d, 3, 0.0f), added = run(t, d, 2, 0.5f);
         for (size_t j = 0; j < t->out; j++)
             ck_assert_msg(fabs(one.out[j] - right[j]) <= t->tolerance * scale,
@@ -757,9 +780,11 @@ START_TEST(cross_entropy_is_right)
         random_state = 3;
         for (int i = 0; i < ROWS * WIDTH; i++) z[i] = (float)(4 * draw());
         for (int i = 0; i < ROWS; i++) label[i] = i % CLASSES;
-        MUST(cpu_backend_open(&b, NULL, &f));
-        b.kernels[OP_CROSS_ENTROPY].forward(b.state, &call);
-        b.kernels[OP_CROSS_ENTROPY].backward(b.state, &call);
+        open_backend(&b, NULL);
+        const struct tensor_kernels *k = &b.kernels[OP_CROSS_ENTROPY];
+        call.scratch = zeros(k->forward_scratch(b.state, &op) + k->backward_scratch(b.state, &op) + 1, 1);
+        k->forward(b.state, &call);
+        k->backward(b.state, &call);
         for (int i = 0; i < ROWS; i++) {
             double sum = 0;
             for (int c = 0; c < CLASSES; c++) sum += exp(z[i * WIDTH + permutation[c]]);
@@ -772,6 +797,7 @@ START_TEST(cross_entropy_is_right)
             }
         }
         ck_assert_double_eq_tol(loss, right, 1e-12);
+        free(call.scratch);
         b.close(b.state);
     }
 END_TEST
@@ -834,7 +860,7 @@ static void check_bars(struct bars *b, const float *z, int n_threads)
     struct tensor_backend backend;
     struct op_call call = {.op = &op, .in = {z, b->target, b->border, b->impossible}, .out = {&loss}, .d_in = {d}};
     MUST(threads_open(&pool, n_threads, &f));
-    MUST(cpu_backend_open(&backend, pool, &f));
+    open_backend(&backend, pool);
     const struct tensor_kernels *k = &backend.kernels[OP_BAR_LOSS];
     call.scratch = zeros(k->forward_scratch(backend.state, &op) + k->backward_scratch(backend.state, &op), 1);
     k->forward(backend.state, &call);
@@ -900,7 +926,7 @@ START_TEST(bar_loss_is_tabpfns)
         struct ckpt *c;
         struct tensor_backend b;
         MUST(ckpt_open(&c, unit_data("reference/bar_losses.vectors.safetensors"), &f));
-        MUST(cpu_backend_open(&b, NULL, &f));
+        open_backend(&b, NULL);
         const struct ckpt_tensor *z = ckpt_find(c, "logits"), *target = ckpt_find(c, "targets"),
                                  *border = ckpt_find(c, "borders");
         ck_assert(z->dtype == CKPT_F32 && target->dtype == CKPT_F32 && border->count == BARS + 1);
@@ -942,6 +968,7 @@ START_TEST(bar_loss_is_tabpfns)
     }
 END_TEST
 
+#ifndef TABFT_TEST_CUDA
 /* A row has the same bits alone and among others, wherever it stands. */
 START_TEST(rows_do_not_see_their_block)
     {
@@ -952,7 +979,7 @@ START_TEST(rows_do_not_see_their_block)
         random_state = 5;
         for (size_t i = 0; i < ROWS * IN; i++) x[i] = (float)draw();
         for (size_t i = 0; i < OUT * IN; i++) w[i] = (float)draw();
-        MUST(cpu_backend_open(&b, NULL, &f));
+        open_backend(&b, NULL);
         struct op all = {.kind = OP_LINEAR, .linear = {ROWS, IN, OUT}},
                   single = {.kind = OP_LINEAR, .linear = {1, IN, OUT}};
         void *scratch = zeros(b.kernels[OP_LINEAR].forward_scratch(b.state, &all), 1);
@@ -982,8 +1009,15 @@ START_TEST(instruction_sets_are_named)
     }
 END_TEST
 
-UNIT_MAIN("tensor/ops", linear_is_right, attention_is_right, attention_to_other_keys_is_right,
-          attention_over_many_blocks_is_right, norm_and_gelu_are_right, gelu_is_right_everywhere,
-          assemble_and_select_are_right, tokens_are_right, queries_are_right, fourier_is_right,
-          circles_are_right_everywhere, votes_are_right, cross_entropy_is_right,
-          bar_loss_is_right, bar_loss_is_tabpfns, rows_do_not_see_their_block, instruction_sets_are_named)
+#endif
+
+#define TESTS_OF_ANY_BACKEND                                                                                           \
+    linear_is_right, attention_is_right, attention_to_other_keys_is_right, attention_over_many_blocks_is_right,       \
+        norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, tokens_are_right,           \
+        queries_are_right, fourier_is_right, circles_are_right_everywhere, votes_are_right, cross_entropy_is_right,   \
+        bar_loss_is_right, bar_loss_is_tabpfns
+#ifdef TABFT_TEST_CUDA
+UNIT_MAIN("tensor/ops of GPUs", TESTS_OF_ANY_BACKEND)
+#else
+UNIT_MAIN("tensor/ops", TESTS_OF_ANY_BACKEND, rows_do_not_see_their_block, instruction_sets_are_named)
+#endif

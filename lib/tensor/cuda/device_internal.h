@@ -1,0 +1,153 @@
+/* What the kernels share: launches, sums over a warp and a block, sums over rows in parts. A warp is 32 lanes; a lane that
+ * takes part in a warp's sum must be joined by the other 31. */
+#ifndef TABFT_TENSOR_CUDA_DEVICE_INTERNAL_H
+#define TABFT_TENSOR_CUDA_DEVICE_INTERNAL_H
+#ifndef TABFT_TENSOR_ROOM
+#error "device_internal.h is private to lib/tensor"
+#endif
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+#include "tensor/cuda/cuda.h"
+}
+
+/* The emulation brings its own: a launch is syntax that only nvcc knows, and so is shared memory of a size that the
+ * launch gives. */
+#ifndef TABFT_CUDA_EMULATION
+#define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                     \
+    kernel<<<blocks, threads, shared_bytes, stream>>>(__VA_ARGS__)
+#define SHARED_FLOATS(name) extern __shared__ __align__(16) float name[]
+#endif
+
+static constexpr unsigned WARP = 32, BLOCK = 256, WARPS = BLOCK / WARP;
+
+/* The state of a backend. The first error stays; finish tells it. */
+struct cuda {
+    int device;
+    enum cuda_precision precision;
+    cudaStream_t stream;
+    cublasHandle_t blas;
+    void *workspace; /* of cuBLAS */
+    char isa[64];
+    struct tabft_failure failure;
+};
+
+static inline size_t blocks_of(size_t count, size_t each) { return (count + each - 1) / each; }
+static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Blocks of a launch: one dimension, whose limit of 2^31 - 1 no grid of ours reaches, as kernels stride on. */
+static constexpr size_t GRID_MOST = 1 << 20;
+static inline unsigned grid_of(size_t count, size_t each)
+{
+    const size_t blocks = blocks_of(count, each);
+    return (unsigned)smaller(GRID_MOST, blocks);
+}
+
+/* Notes the error of the launch before it, if there was one. */
+void cuda_check(struct cuda *c, cudaError_t code, const char *what);
+static inline void cuda_launched(struct cuda *c, const char *what) { cuda_check(c, cudaGetLastError(), what); }
+
+__device__ static inline size_t thread_in_grid(void) { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ static inline size_t threads_in_grid(void) { return (size_t)gridDim.x * blockDim.x; }
+
+/* The sum and the largest over a warp's lanes, on every lane the same bits. */
+template <typename T> __device__ static inline T warp_sum(T x)
+{
+    for (int step = (int)WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+template <typename T> __device__ static inline T warp_most(T x)
+{
+    for (int step = (int)WARP / 2; step > 0; step /= 2) {
+        const T other = __shfl_xor_sync(0xffffffffu, x, step);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+/* The sum over a block of BLOCK threads, on every thread; `room`: WARPS numbers of shared memory. */
+template <typename T> __device__ static inline T block_sum(T x, T *room)
+{
+    x = warp_sum(x);
+    __syncthreads(); /* room may still be read from a sum before */
+    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
+    __syncthreads();
+    T sum = room[0];
+    for (unsigned i = 1; i < WARPS; i++) sum += room[i];
+    return sum;
+}
+
+/* Where a gradient goes: over what was there, or added to it. */
+__device__ static inline void put(float *to, bool add, float x) { *to = add ? *to + x : x; }
+
+/* ---- sums over rows: target[c] (+)= sum over r < rows of term(r, c), for c < width ----
+ * The rows are cut in parts of a size that depends on their number alone; a block sums PART_LANES interleaved runs of a
+ * part and then these, the second kernel the parts, each in order. */
+static constexpr unsigned PARTS = 256, PART_ROWS = 64, PART_LANES = 8;
+
+static inline size_t sum_part_rows(size_t rows)
+{
+    const size_t each = blocks_of(rows, PARTS);
+    return blocks_of(each == 0 ? 1 : each, PART_ROWS) * PART_ROWS;
+}
+/* Floats of scratch that a sum needs: grows with rows and width. */
+static inline size_t sum_floats(size_t rows, size_t width) { return smaller(PARTS, blocks_of(rows, PART_ROWS)) * width; }
+
+template <typename Term>
+__global__ static void sum_parts(const Term term, size_t rows, size_t width, size_t part_rows, size_t column_blocks,
+                                 size_t n_units, float *partial)
+{
+    __shared__ float lanes[PART_LANES][WARP];
+    const unsigned column = threadIdx.x % WARP, lane = threadIdx.x / WARP;
+    for (size_t unit = blockIdx.x; unit < n_units; unit += gridDim.x) {
+        const size_t part = unit / column_blocks, c = unit % column_blocks * WARP + column;
+        const size_t end = (part + 1) * part_rows < rows ? (part + 1) * part_rows : rows;
+        float sum = 0.0f;
+        if (c < width)
+            for (size_t r = part * part_rows + lane; r < end; r += PART_LANES) sum += term(r, c);
+        lanes[lane][column] = sum;
+        __syncthreads();
+        if (lane == 0 && c < width) {
+            for (unsigned i = 1; i < PART_LANES; i++) sum += lanes[i][column];
+            partial[part * width + c] = sum;
+        }
+        __syncthreads();
+    }
+}
+
+__global__ static void sum_up_parts(const float *partial, size_t parts, size_t width, bool add, float *target)
+{
+    for (size_t c = thread_in_grid(); c < width; c += threads_in_grid()) {
+        float sum = 0.0f;
+        for (size_t part = 0; part < parts; part++) sum += partial[part * width + c];
+        put(target + c, add, sum);
+    }
+}
+
+template <typename Term>
+static void sum_rows(struct cuda *c, const Term &term, size_t rows, size_t width, float *partial, bool add,
+                     float *target)
+{
+    const size_t part_rows = sum_part_rows(rows), parts = blocks_of(rows, part_rows);
+    const size_t column_blocks = blocks_of(width, WARP), units = parts * column_blocks;
+    if (units > 0)
+        LAUNCH(sum_parts<Term>, grid_of(units, 1), PART_LANES * WARP, 0, c->stream, term, rows, width, part_rows,
+               column_blocks, units, partial);
+    LAUNCH(sum_up_parts, grid_of(width, BLOCK), BLOCK, 0, c->stream, partial, parts, width, add, target);
+    cuda_launched(c, "a sum over rows");
+}
+
+/* The operations; each file fills its entries. */
+extern const struct tensor_kernels cuda_linear, cuda_attention, cuda_rms_norm, cuda_layer_norm, cuda_gelu,
+    cuda_assemble, cuda_select, cuda_prepend, cuda_add_rows, cuda_lookup, cuda_heads, cuda_fourier, cuda_modulate,
+    cuda_vote, cuda_cross_entropy, cuda_bar_loss;
+
+/* The scratch of an operation that needs none: 0 bytes. */
+size_t cuda_no_scratch(const void *state, const struct op *op);
+
+#endif

@@ -1,0 +1,277 @@
+/* What happens to queries and keys before they meet, and numbers turned into sines and cosines. In heads a warp has a head
+ * of a row, a lane the two numbers of a point in the plane. */
+#define TABFT_TENSOR_ROOM
+#include "tensor/cuda/device_internal.h"
+
+/* ---- heads ---- */
+
+struct point {
+    float a, b;
+};
+
+/* The numbers of a head that a lane has at a time are j and j + half; of an odd width, which is never turned, the last j
+ * stands alone. */
+__device__ static size_t half_of(const struct op_heads &s) { return (s.head_width + 1) / 2; }
+__device__ static bool in_pair(const struct op_heads &s, size_t j) { return j + half_of(s) < s.head_width; }
+
+/* Numbers j and j + half of a head after the turn, 0 where there is no second. */
+__device__ static struct point turned(const struct op_heads &s, const float *x, const float *turns, size_t j)
+{
+    const size_t half = half_of(s);
+    const float a = x[j], b = in_pair(s, j) ? x[j + half] : 0.0f;
+    if (turns == NULL) return point{a, b};
+    const float c = turns[j], sine = turns[j + half];
+    return point{a * c - b * sine, b * c + a * sine};
+}
+
+__device__ static const float *turns_of(const struct op_heads &s, const float *turns, size_t row)
+{
+    return turns == NULL ? NULL : turns + row % s.tokens * s.head_width;
+}
+
+/* 1 / root mean square of a turned head, on every lane. */
+__device__ static float inverse_of(const struct op_heads &s, const float *x, const float *turns)
+{
+    const size_t half = half_of(s);
+    float squares = 0.0f;
+    for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+        const struct point p = turned(s, x, turns, j);
+        squares += p.a * p.a + p.b * p.b;
+    }
+    return 1.0f / sqrtf(warp_sum(squares) / (float)s.head_width + s.epsilon);
+}
+
+__global__ static void heads_rows(const struct op_heads s, const float *x, const float *turns, const float *w, float *y)
+{
+    const size_t half = half_of(s), all = s.heads * s.head_width;
+    for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
+        const size_t row = unit / s.heads, h = unit % s.heads, at = row * s.width + h * s.head_width;
+        const float *of_row = turns_of(s, turns, row);
+        const float *own = s.norms == 0 ? NULL : w + h / (s.heads / s.norms) * s.head_width;
+        const float inverse = own == NULL ? 1.0f : inverse_of(s, x + at, of_row);
+        for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+            const struct point p = turned(s, x + at, of_row, j);
+            y[at + j] = own == NULL ? p.a : own[j] * (p.a * inverse);
+            if (in_pair(s, j)) y[at + j + half] = own == NULL ? p.b : own[j + half] * (p.b * inverse);
+        }
+        if (h == 0)
+            for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP) y[row * s.width + j] = x[row * s.width + j];
+    }
+}
+
+__global__ static void heads_inverses(const struct op_heads s, const float *x, const float *turns, float *inverses)
+{
+    for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
+        const size_t row = unit / s.heads, h = unit % s.heads;
+        const float inverse = inverse_of(s, x + row * s.width + h * s.head_width, turns_of(s, turns, row));
+        if (threadIdx.x % WARP == 0) inverses[unit] = inverse;
+    }
+}
+
+/* dx may be dy. */
+__global__ static void heads_back(const struct op_heads s, const float *x, const float *turns, const float *w,
+                                  const float *inverses, const float *dy, float *dx, bool add)
+{
+    const size_t half = half_of(s), all = s.heads * s.head_width;
+    for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
+        const size_t row = unit / s.heads, h = unit % s.heads, at = row * s.width + h * s.head_width;
+        const float *of_row = turns_of(s, turns, row);
+        const float *own = s.norms == 0 ? NULL : w + h / (s.heads / s.norms) * s.head_width;
+        const float inverse = own == NULL ? 1.0f : inverses[unit];
+        float along = 0.0f;
+        if (own != NULL) {
+            for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+                const struct point p = turned(s, x + at, of_row, j);
+                along += own[j] * dy[at + j] * p.a;
+                if (in_pair(s, j)) along += own[j + half] * dy[at + j + half] * p.b;
+            }
+            along = warp_sum(along) * inverse * inverse / (float)s.head_width;
+        }
+        for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+            struct point d = {dy[at + j], in_pair(s, j) ? dy[at + j + half] : 0.0f};
+            if (own != NULL) {
+                const struct point p = turned(s, x + at, of_row, j);
+                d.a = inverse * (own[j] * d.a - p.a * along);
+                if (in_pair(s, j)) d.b = inverse * (own[j + half] * d.b - p.b * along);
+            }
+            if (of_row != NULL) {
+                const float c = of_row[j], sine = -of_row[j + half], a = d.a, b = d.b;
+                d.a = a * c - b * sine;
+                d.b = b * c + a * sine;
+            }
+            put(dx + at + j, add, d.a);
+            if (in_pair(s, j)) put(dx + at + j + half, add, d.b);
+        }
+        if (h == 0 && dx != dy)
+            for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
+                put(dx + row * s.width + j, add, dy[row * s.width + j]);
+    }
+}
+
+struct heads_term { /* c: norm * head_width + number */
+    struct op_heads s;
+    const float *x, *turns, *dy, *inverses;
+    __device__ float operator()(size_t r, size_t c) const
+    {
+        const size_t each = s.heads / s.norms, half = half_of(s), j = c % s.head_width;
+        const size_t begin = c / s.head_width * each;
+        const float *of_row = turns_of(s, turns, r);
+        float sum = 0.0f;
+        for (size_t h = begin; h < begin + each; h++) {
+            const size_t at = r * s.width + h * s.head_width;
+            const struct point p = turned(s, x + at, of_row, j % half);
+            sum += dy[at + j] * ((j < half ? p.a : p.b) * inverses[r * s.heads + h]);
+        }
+        return sum;
+    }
+};
+
+static void heads_forward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    const struct op_heads s = call->op->heads;
+    LAUNCH(heads_rows, grid_of(s.rows * s.heads, WARPS), BLOCK, 0, c->stream, s, (const float *)call->in[0],
+           (const float *)call->in[1], (const float *)call->in[2], (float *)call->out[0]);
+    cuda_launched(c, "heads");
+}
+
+static void heads_backward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    const struct op_heads s = call->op->heads;
+    const float *x = (const float *)call->in[0], *turns = (const float *)call->in[1];
+    float *inverses = (float *)call->scratch;
+    const unsigned grid = grid_of(s.rows * s.heads, WARPS);
+    if (s.norms > 0) {
+        LAUNCH(heads_inverses, grid, BLOCK, 0, c->stream, s, x, turns, inverses);
+        cuda_launched(c, "heads' norms");
+        if (call->d_in[2] != NULL)
+            sum_rows(c, heads_term{s, x, turns, call->d_out, inverses}, s.rows, s.norms * s.head_width,
+                     inverses + s.rows * s.heads, call->add[2], call->d_in[2]);
+    }
+    LAUNCH(heads_back, grid, BLOCK, 0, c->stream, s, x, turns, (const float *)call->in[2], inverses, call->d_out,
+           call->d_in[0], call->add[0]);
+    cuda_launched(c, "the gradient of heads");
+}
+
+static size_t heads_scratch(const void *state, const struct op *op)
+{
+    const struct op_heads *s = &op->heads;
+    (void)state;
+    return s->norms == 0 ? 0 : (s->rows * s->heads + sum_floats(s->rows, s->norms * s->head_width)) * sizeof(float);
+}
+
+/* ---- modulate ---- */
+
+__global__ static void modulate(size_t rows, size_t width, const float *q, const float *m, const float *base, float *y)
+{
+    for (size_t i = thread_in_grid(); i < rows * width; i += threads_in_grid())
+        y[i] = q[i] * (base[i % width] * (1.0f + tanhf(m[i])));
+}
+
+__global__ static void modulate_back(size_t rows, size_t width, const float *q, const float *m, const float *base,
+                                     const float *d, float *dq, bool add_q, float *dm, bool add_m)
+{
+    for (size_t i = thread_in_grid(); i < rows * width; i += threads_in_grid()) {
+        const float t = tanhf(m[i]), by_base = d[i] * base[i % width];
+        if (dq != NULL) put(dq + i, add_q, by_base * (1.0f + t));
+        if (dm != NULL) put(dm + i, add_m, by_base * q[i] * (1.0f - t * t));
+    }
+}
+
+struct base_term {
+    const float *q, *m, *d;
+    size_t width;
+    __device__ float operator()(size_t r, size_t c) const
+    {
+        const size_t i = r * width + c;
+        return d[i] * q[i] * (1.0f + tanhf(m[i]));
+    }
+};
+
+static void modulate_forward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    const struct op_modulate s = call->op->modulate;
+    LAUNCH(modulate, grid_of(s.rows * s.width, BLOCK), BLOCK, 0, c->stream, s.rows, s.width, (const float *)call->in[0],
+           (const float *)call->in[1], (const float *)call->in[2], (float *)call->out[0]);
+    cuda_launched(c, "modulated queries");
+}
+
+static void modulate_backward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    const struct op_modulate s = call->op->modulate;
+    const float *q = (const float *)call->in[0], *m = (const float *)call->in[1], *base = (const float *)call->in[2];
+    if (call->d_in[2] != NULL)
+        sum_rows(c, base_term{q, m, call->d_out, s.width}, s.rows, s.width, (float *)call->scratch, call->add[2],
+                 call->d_in[2]);
+    LAUNCH(modulate_back, grid_of(s.rows * s.width, BLOCK), BLOCK, 0, c->stream, s.rows, s.width, q, m, base,
+           call->d_out, call->d_in[0], call->add[0], call->d_in[1], call->add[1]);
+    cuda_launched(c, "the gradient of modulated queries");
+}
+
+static size_t modulate_scratch(const void *state, const struct op *op)
+{
+    (void)state;
+    return sum_floats(op->modulate.rows, op->modulate.width) * sizeof(float);
+}
+
+/* ---- fourier ---- */
+
+__global__ static void fourier(const struct op_fourier s, const float *x, const float *frequency, float *y)
+{
+    for (size_t i = thread_in_grid(); i < s.rows * s.frequencies; i += threads_in_grid()) {
+        const size_t row = i / s.frequencies, j = i % s.frequencies;
+        float sines = 0.0f, cosines = 0.0f;
+        for (size_t n = 0; n < s.numbers; n++) {
+            float sine, cosine;
+            sincosf(x[row * s.x_width + n] * frequency[n * s.frequencies + j], &sine, &cosine);
+            sines += sine;
+            cosines += cosine;
+        }
+        y[row * 2 * s.frequencies + j] = sines;
+        y[row * 2 * s.frequencies + s.frequencies + j] = cosines;
+    }
+}
+
+struct frequency_term { /* c: number * frequencies + j */
+    struct op_fourier s;
+    const float *x, *frequency, *dy;
+    __device__ float operator()(size_t r, size_t c) const
+    {
+        const float number = x[r * s.x_width + c / s.frequencies];
+        const float *d = dy + r * 2 * s.frequencies + c % s.frequencies;
+        float sine, cosine;
+        sincosf(number * frequency[c], &sine, &cosine);
+        return number * (cosine * d[0] - sine * d[s.frequencies]);
+    }
+};
+
+static void fourier_forward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    const struct op_fourier s = call->op->fourier;
+    LAUNCH(fourier, grid_of(s.rows * s.frequencies, BLOCK), BLOCK, 0, c->stream, s, (const float *)call->in[0],
+           (const float *)call->in[1], (float *)call->out[0]);
+    cuda_launched(c, "sines and cosines");
+}
+
+static void fourier_backward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    const struct op_fourier s = call->op->fourier;
+    if (call->d_in[1] != NULL)
+        sum_rows(c, frequency_term{s, (const float *)call->in[0], (const float *)call->in[1], call->d_out}, s.rows,
+                 s.numbers * s.frequencies, (float *)call->scratch, call->add[1], call->d_in[1]);
+}
+
+static size_t fourier_scratch(const void *state, const struct op *op)
+{
+    (void)state;
+    return sum_floats(op->fourier.rows, op->fourier.numbers * op->fourier.frequencies) * sizeof(float);
+}
+
+const struct tensor_kernels cuda_heads = {cuda_no_scratch, heads_scratch, heads_forward, heads_backward};
+const struct tensor_kernels cuda_modulate = {cuda_no_scratch, modulate_scratch, modulate_forward, modulate_backward};
+const struct tensor_kernels cuda_fourier = {cuda_no_scratch, fourier_scratch, fourier_forward, fourier_backward};

@@ -1,0 +1,99 @@
+/* A small CUDA for tests on processors: what lib/tensor/cuda uses of the language and the runtime, and no more. Kernels are
+ * plain functions; a launch runs block by block in one thread of the host, the threads of a block taking turns at
+ * barriers and warp exchanges (emulation.cc). The GPU's memory is the host's, so AddressSanitizer sees every access;
+ * fresh memory is filled with NaNs. A barrier that not all threads of a block reach, or an exchange that not all lanes of a
+ * warp reach, ends the program with a message. */
+#ifndef TABFT_TESTS_CUDA_RUNTIME_H
+#define TABFT_TESTS_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define TABFT_CUDA_EMULATION
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local
+#define __align__(n) alignas(n)
+
+struct uint3 {
+    unsigned x, y, z;
+};
+extern thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+/* ---- launches ---- */
+void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes, void (*run)(void *),
+                      void *context);
+float *emulation_shared(void); /* of the block at hand, as many bytes as the launch said */
+
+template <typename Body> static void emulation_run_body(void *body) { (*static_cast<Body *>(body))(); }
+template <typename Body>
+static void emulation_launch_body(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes, Body body)
+{
+    emulation_launch(kernel, blocks, threads, shared_bytes, emulation_run_body<Body>, &body);
+}
+#define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                     \
+    ((void)(stream), emulation_launch_body(#kernel, blocks, threads, shared_bytes, [=]() { kernel(__VA_ARGS__); }))
+#define SHARED_FLOATS(name) float *const name = emulation_shared()
+
+/* ---- between threads ---- */
+void __syncthreads(void);
+void __syncwarp(void);
+/* Every lane of the warp brings `count` words and sees those of all, [32][count], until the warp's next exchange. */
+const uint32_t *emulation_exchange(const uint32_t *words, unsigned count);
+
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int step)
+{
+    uint32_t words[sizeof(T) / 4];
+    T result;
+    (void)mask;
+    memcpy(words, &x, sizeof x);
+    const uint32_t *all = emulation_exchange(words, sizeof(T) / 4);
+    memcpy(&result, all + (threadIdx.x % 32 ^ (unsigned)step) * (sizeof(T) / 4), sizeof x);
+    return result;
+}
+
+static inline float __uint_as_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- tensor cores: the two functions of tensor_core_internal.h ---- */
+struct tile_c;
+uint32_t tf32_of(float x);
+void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b);
+
+/* ---- the runtime ---- */
+typedef int cudaError_t;
+enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidDevice = 101 };
+enum { cudaStreamNonBlocking = 1, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+typedef struct emulation_stream *cudaStream_t;
+struct cudaDeviceProp {
+    char name[256];
+    int major, minor;
+};
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device);
+cudaError_t cudaMalloc(void **out, size_t bytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t code);
+/* Notes what a kernel may use; a launch that wants more than 48 KiB and was not allowed so much fails as on a GPU. */
+cudaError_t emulation_allow_shared(size_t bytes);
+template <typename Kernel> static cudaError_t cudaFuncSetAttribute(Kernel kernel, int attribute, int value)
+{
+    (void)kernel;
+    (void)attribute;
+    return emulation_allow_shared((size_t)value);
+}
+
+#endif
