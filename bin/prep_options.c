@@ -45,6 +45,8 @@ const char prep_help[] = "Usage: tabft-prep pack [OPTION]... -o OUT.tbf INPUT...
                          "      --fill-short       short records are filled with missing cells\n"
                          "      --part I/N         rows of part I (from 0) of N; merge joins the parts\n"
                          "      --part array       the part of this task of a Slurm job array\n"
+                         "      --unpacked SIZE    bytes that a gzipped input may unpack to, as 20G\n"
+                         "                         (default: 1G, or 100 times its own)\n"
                          "      --block-bytes N    text a thread takes at a time (default 1048576)\n"
                          "\n"
                          "split:\n"
@@ -78,6 +80,7 @@ static const struct option long_options[] = {{"output", required_argument, NULL,
                                              {"no-header", no_argument, NULL, OPT_NO_HEADER},
                                              {"fill-short", no_argument, NULL, OPT_FILL_SHORT},
                                              {"part", required_argument, NULL, OPT_PART},
+                                             {"unpacked", required_argument, NULL, OPT_UNPACKED},
                                              {"block-bytes", required_argument, NULL, OPT_BLOCK_BYTES},
                                              {"test", required_argument, NULL, OPT_TEST},
                                              {"seed", required_argument, NULL, OPT_SEED},
@@ -164,6 +167,7 @@ static int read_option(int found, struct given *g, struct tabft_failure *f)
     case OPT_NO_HEADER: o->no_header = true; break;
     case OPT_FILL_SHORT: o->fill_short = true; break;
     case OPT_PART: return read_part(optarg, o, f);
+    case OPT_UNPACKED: return tool_bytes("--unpacked", optarg, &o->unpacked_limit, f);
     case OPT_BLOCK_BYTES:
         error = tool_integer("--block-bytes", optarg, 1, 64 << 20, &n, f);
         o->block_bytes = (size_t)n;

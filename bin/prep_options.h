@@ -27,6 +27,7 @@ enum {
     OPT_FILL_SHORT,
     OPT_PART,
     OPT_BLOCK_BYTES,
+    OPT_UNPACKED,
     OPT_TEST,
     OPT_SEED,
     OPT_TRAIN_OUT,

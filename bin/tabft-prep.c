@@ -30,25 +30,11 @@ static int one_file(int argc, char **argv, struct tabft_failure *f)
 
 static int run_pack(int argc, char **argv, struct tabft_failure *f)
 {
-    static const int allowed[] = {'o',
-                                  OPT_FORCE,
-                                  OPT_THREADS,
-                                  OPT_QUIET,
-                                  OPT_TARGET,
-                                  OPT_TASK,
-                                  OPT_CLASSES,
-                                  OPT_SCHEMA,
-                                  OPT_TEXT,
-                                  OPT_NUMERIC,
-                                  OPT_NA,
-                                  OPT_NA_TEXT,
-                                  OPT_DELIMITER,
-                                  OPT_DECIMAL,
-                                  OPT_NO_HEADER,
-                                  OPT_FILL_SHORT,
-                                  OPT_PART,
-                                  OPT_BLOCK_BYTES,
-                                  0};
+    static const int allowed[] = {'o',           OPT_FORCE,       OPT_THREADS,   OPT_QUIET,
+                                  OPT_TARGET,    OPT_TASK,        OPT_CLASSES,   OPT_SCHEMA,
+                                  OPT_TEXT,      OPT_NUMERIC,     OPT_NA,        OPT_NA_TEXT,
+                                  OPT_DELIMITER, OPT_DECIMAL,     OPT_NO_HEADER, OPT_FILL_SHORT,
+                                  OPT_PART,      OPT_BLOCK_BYTES, OPT_UNPACKED,  0};
     int error = 0;
     struct given g;
     struct threads *pool = NULL;

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "file/file.h"
+#include "table/records.h"
 
 enum { CHUNK = 1 << 20 };
 
@@ -22,9 +23,17 @@ bool input_named(const struct input *in, const char *extension)
     return n > e + 1 && in->name[n - e - 1] == '.' && strncasecmp(in->name + n - e, extension, e) == 0;
 }
 
+/* A gzip file may become so many times as large, and in any case so large: what grows beyond is as likely a bomb, and
+ * is not worth the space on disk unless its owner says so. */
+enum { UNPACKED_TIMES = 100 };
+static const uint64_t unpacked_any = (uint64_t)1 << 30;
+
 /* What a stream goes through on its way into the scratch file. */
 struct unpack {
     struct input *in;
+    uint64_t limit;             /* of the unpacked bytes; 0: as above */
+    uint64_t record;            /* where the record at hand begins */
+    bool quoted, blank, matrix; /* in quotes; nothing but line ends so far; NPY, which has no records */
     struct file_stream *stream;
     struct sha256_ctx sha;
     z_stream z;
@@ -32,6 +41,42 @@ struct unpack {
     size_t members;
     unsigned char *chunk, *plain;
 };
+
+/* Follows the records: one that is longer than any that is taken is refused before it fills the disk. */
+static int follow(struct unpack *u, const unsigned char *text, size_t size, struct tabft_failure *f)
+{
+    const uint64_t at = file_scratch_size(u->in->scratch);
+    if (at == 0) u->matrix = size >= 6 && memcmp(text, "\x93NUMPY", 6) == 0;
+    if (u->matrix) return 0;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '"') u->quoted = !u->quoted;
+        else if (text[i] == '\n' && !u->quoted) u->record = at + i + 1;
+        u->blank = u->blank && (text[i] == '\n' || text[i] == '\r');
+    }
+    if (u->blank && at + size > RECORD_MAX)
+        return tabft_fail(f, TABFT_INPUT, "%s: no header in the first %d bytes, which are line ends", input_said(u->in),
+                          (int)RECORD_MAX);
+    if (at + size - u->record <= RECORD_MAX) return 0;
+    return tabft_fail(
+        f, TABFT_INPUT,
+        "%s: the record at byte %llu of the text has more than %d bytes; a quote in it may never be closed",
+        input_said(u->in), (unsigned long long)u->record, (int)RECORD_MAX);
+}
+
+static int put(struct unpack *u, const unsigned char *text, size_t size, struct tabft_failure *f)
+{
+    int error = 0;
+    const uint64_t most = u->in->stored_size * UNPACKED_TIMES, any = most > unpacked_any ? most : unpacked_any,
+                   limit = u->limit > 0 ? u->limit : any;
+    TRY(follow(u, text, size, f));
+    if (u->gzip && file_scratch_size(u->in->scratch) + size > limit)
+        FAIL(f, TABFT_INPUT,
+             "%s: its first %llu bytes unpack to more than %llu; if that is right, allow it with --unpacked SIZE",
+             input_said(u->in), (unsigned long long)u->in->stored_size, (unsigned long long)limit);
+    TRY(file_scratch_put(u->in->scratch, text, size, f));
+fail:
+    return error;
+}
 
 static int inflate_chunk(struct unpack *u, size_t size, struct tabft_failure *f)
 {
@@ -54,7 +99,7 @@ static int inflate_chunk(struct unpack *u, size_t size, struct tabft_failure *f)
                 FAIL(f, TABFT_INPUT, "%s: gzip member %zu is damaged (%s); copy or make the file again",
                      input_said(u->in), u->members, u->z.msg == NULL ? "no gzip data" : u->z.msg);
             }
-            TRY(file_scratch_put(u->in->scratch, u->plain, CHUNK - u->z.avail_out, f));
+            TRY(put(u, u->plain, CHUNK - u->z.avail_out, f));
         } while (z == Z_OK && u->z.avail_out == 0);
         if (z == Z_STREAM_END) u->inside = false;
     }
@@ -73,7 +118,7 @@ static int unpack_stream(struct unpack *u, struct tabft_failure *f)
         sha256_update(&u->sha, got, u->chunk);
         u->in->stored_size += got;
         if (u->gzip) TRY(inflate_chunk(u, got, f));
-        else TRY(file_scratch_put(u->in->scratch, u->chunk, got, f));
+        else TRY(put(u, u->chunk, got, f));
     }
     if (u->inside) {
         FAIL(f, TABFT_INPUT,
@@ -88,10 +133,10 @@ fail:
     return error;
 }
 
-static int open_scratch(struct input *in, const char *near, struct tabft_failure *f)
+static int open_scratch(struct input *in, const char *near, uint64_t limit, struct tabft_failure *f)
 {
     int error = 0;
-    struct unpack u = {.in = in};
+    struct unpack u = {.in = in, .limit = limit, .blank = true};
     sha256_init(&u.sha);
     if (inflateInit2(&u.z, 15 + 16) != Z_OK)
         return tabft_fail(f, TABFT_SYSTEM, "%s: no memory to unpack it", input_said(in));
@@ -120,7 +165,7 @@ static const char *foreign_encoding(const unsigned char *b, size_t n)
     return NULL;
 }
 
-int input_open(struct input *in, const char *path, const char *near, struct tabft_failure *f)
+int input_open(struct input *in, const char *path, const char *near, uint64_t unpacked_limit, struct tabft_failure *f)
 {
     int error = 0;
     struct stat st;
@@ -143,7 +188,7 @@ int input_open(struct input *in, const char *path, const char *near, struct tabf
         FAIL(f, TABFT_INPUT, "%s: is no gzip file, whatever its name says; copy or make it again, or name it otherwise",
              path);
     }
-    if (in->reader == NULL) TRY(open_scratch(in, near, f));
+    if (in->reader == NULL) TRY(open_scratch(in, near, unpacked_limit, f));
     size_t n = in->size < sizeof head ? (size_t)in->size : sizeof head;
     TRY(input_get(in, 0, head, n, f));
     if (n >= 4 && memcmp(head, "TBF\x01", 4) == 0 && in->scratch != NULL) {

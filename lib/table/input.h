@@ -26,8 +26,10 @@ struct input {
 };
 
 /* Opens and, where needed, unpacks. `near` is the output, beside which scratch files lie. Refuses UTF-16 and UTF-32 by
- * name. */
-int input_open(struct input *in, const char *path, const char *near, struct tabft_failure *f) TABFT_MUST_CHECK;
+ * name. What unpacks to more than unpacked_limit bytes (0: 1 GiB or 100 times as many as it has packed) is refused
+ * when it gets there, and so is a record of more than RECORD_MAX bytes. */
+int input_open(struct input *in, const char *path, const char *near, uint64_t unpacked_limit,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Exactly `size` bytes. Thread safe. */
 int input_get(const struct input *in, uint64_t offset, void *data, size_t size,
               struct tabft_failure *f) TABFT_MUST_CHECK;

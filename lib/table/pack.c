@@ -50,7 +50,7 @@ static int open_inputs(struct pack *p, struct tabft_failure *f)
     const struct pack_options *o = p->options;
     TRY(memory_new(&p->input, o->n_inputs, sizeof *p->input, "inputs", f));
     TRY(memory_new(&p->npy, o->n_inputs, sizeof *p->npy, "inputs", f));
-    for (size_t i = 0; i < o->n_inputs; i++) TRY(input_open(&p->input[i], o->input[i], o->output, f));
+    for (size_t i = 0; i < o->n_inputs; i++) TRY(input_open(&p->input[i], o->input[i], o->output, o->unpacked_limit, f));
     bool tabs = input_named(&p->input[0], "tsv") || input_named(&p->input[0], "tab");
     p->format = (struct format){.delimiter = o->delimiter != 0 ? o->delimiter
                                              : tabs            ? '\t'

@@ -37,9 +37,10 @@ struct pack_options {
     size_t n_na;
     const char *const *text_na; /* [n_text_na] the same in text columns */
     size_t n_text_na;
-    const char *schema;   /* a packed table whose kinds, target and task are taken over, or NULL */
-    size_t part, n_parts; /* rows of this part of all; n_parts 0: all of them */
-    size_t block_bytes;   /* of text that a thread takes at a time */
+    const char *schema;      /* a packed table whose kinds, target and task are taken over, or NULL */
+    size_t part, n_parts;    /* rows of this part of all; n_parts 0: all of them */
+    size_t block_bytes;      /* of text that a thread takes at a time */
+    uint64_t unpacked_limit; /* bytes that a gzipped input may unpack to; 0: 1 GiB or 100 times its own size */
 };
 enum { PACK_BLOCK_BYTES = 1 << 20, PACK_LEVEL = 1, PACK_NA_MAX = 64 };
 
