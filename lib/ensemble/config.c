@@ -57,6 +57,13 @@ static int read_transforms(struct config *c, const char *key, const json_t *valu
     return config_preprocessors(c, value, f);
 }
 
+static int read_estimators(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+{
+    const char *text = json_string_value(value);
+    if (text == NULL) return config_size(&c->n_estimators, key, value, 1, f);
+    return strcmp(text, "auto") == 0 ? 0 : config_refuse(key, value, "use auto or a number from 1", f);
+}
+
 static int read_temperature(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     if (!json_is_number(value) || !(json_number_value(value) > 0) || !isfinite(json_number_value(value)))
@@ -187,9 +194,9 @@ static int read_repair(struct config *c, const char *key, const json_t *value, s
 }
 
 /* Fields that say nothing here: switched off by TabPFN's own fine-tuning and its evaluation (ENABLE_GPU_PREPROCESSING,
- * TRANSFORM_*), limits it sets aside there (MAX_NUMBER_OF_FEATURES, _SAMPLES, MAX_CPU_SAMPLES), what an option decides
- * (N_ESTIMATORS), what only declared categories (MAX_UNIQUE_FOR_CATEGORICAL_FEATURES), regressors or unimplemented
- * choices read, which are refused where they are chosen. */
+ * TRANSFORM_*), limits it sets aside there (MAX_NUMBER_OF_FEATURES, _SAMPLES, MAX_CPU_SAMPLES), what only declared
+ * categories (MAX_UNIQUE_FOR_CATEGORICAL_FEATURES) or unimplemented choices read, which are refused where they are
+ * chosen. */
 static int read_nothing(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     (void)c, (void)key, (void)value, (void)f;
@@ -216,7 +223,7 @@ static const struct field {
     {"MIN_NUMBER_SAMPLES_FOR_CATEGORICAL_INFERENCE", read_min_rows},
     {"MIN_CARDINALITY_FOR_TEXT", read_min_text},
     {"SOFTMAX_TEMPERATURE", read_temperature},
-    {"N_ESTIMATORS", read_nothing},
+    {"N_ESTIMATORS", read_estimators},
     {"TRANSFORM_DATES", read_nothing},
     {"TRANSFORM_TEXT", read_nothing},
     {"TEXT_N_COMPONENTS", read_nothing},

@@ -122,6 +122,11 @@ double ensemble_temperature(const struct ensemble *e); /* softmax temperature of
 
 /* ---- Before there is data ---- */
 
+/* How many estimators a prediction takes where nobody says: the inference_config's N_ESTIMATORS, or 8, and up to 32
+ * where a column would be left to none. Only architecture, inference_config and task of the options count. */
+int ensemble_default_count(const struct ensemble_options *options, size_t n_columns, size_t *n_estimators,
+                           struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* Upper bounds for --plan from the options and sizes alone (n_classes may be 0 where it is not known): columns[i] is
  * the most network columns estimator i can have, and *bytes (may be NULL) the most memory one ensemble_call of any of
  * them holds at its peak on a pool of n_threads, its result included. */

@@ -85,6 +85,7 @@ struct config {
     size_t n_preprocessors;
     struct preprocessor preprocessor[PREPROCESSORS_MAX];
     size_t min_unique_number, min_rows_to_infer, max_unique_text_category;
+    size_t n_estimators; /* 0: as many as the columns need */
     double temperature;
     double outlier_std, outlier_auto; /* 0: no soft clip */
     enum shift column_shift, class_shift;

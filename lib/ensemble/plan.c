@@ -6,6 +6,27 @@
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
 
+enum { COUNT_LEAST = 8, COUNT_MOST = 32 };
+
+int ensemble_default_count(const struct ensemble_options *options, size_t n_columns, size_t *n_estimators,
+                           struct tabft_failure *f)
+{
+    struct config *c = NULL;
+    int error;
+    TRY(memory_new(&c, 1, sizeof *c, "the inference_config", f));
+    TRY(config_read(c, options->architecture, options->inference_config, options->task == ENSEMBLE_REGRESSION, f));
+    size_t fewest = SIZE_MAX;
+    for (size_t i = 0; i < c->n_preprocessors; i++)
+        if (c->preprocessor[i].max_columns < fewest) fewest = c->preprocessor[i].max_columns;
+    size_t n = n_columns / fewest + (n_columns % fewest > 0 ? 1 : 0);
+    if (n < COUNT_LEAST) n = COUNT_LEAST;
+    if (n > COUNT_MOST) n = COUNT_MOST;
+    *n_estimators = c->n_estimators > 0 ? c->n_estimators : n;
+fail:
+    free(c);
+    return error;
+}
+
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 /* One-hot encoding of k columns, each a category of the most values that one may have, with what follows it. */

@@ -339,6 +339,33 @@ static void refuses(const char *config, const char *text)
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, NULL, &f), TABFT_INPUT, text);
 }
 
+/* What TabPFN's n_estimators="auto" comes to. */
+START_TEST(number_of_estimators_by_default)
+{
+    static const struct {
+        const char *config;
+        size_t n_columns, expected;
+    } cases[] = {
+        {NULL, 1, 8},
+        {NULL, 4000, 8},
+        {NULL, 4001, 9},
+        {NULL, 16001, 32},
+        {NULL, 90000, 32},
+        {"{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\", \"max_features_per_estimator\": 680},"
+         " {\"name\": \"none\", \"max_features_per_estimator\": 100}], \"N_ESTIMATORS\": \"auto\"}",
+         1001, 11},
+        {"{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\"}], \"N_ESTIMATORS\": 3}", 90000, 3},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ensemble_options options = options_of(1, ENSEMBLE_PREDICTION);
+        size_t n;
+        options.inference_config = cases[i].config;
+        MUST(ensemble_default_count(&options, cases[i].n_columns, &n, &f));
+        ck_assert_uint_eq(n, cases[i].expected);
+    }
+}
+END_TEST
+
 START_TEST(unknown_configs_are_refused_by_name)
 {
 #define TRANSFORM(fields) "{\"PREPROCESS_TRANSFORMS\": [{" fields "}]}"
@@ -358,6 +385,8 @@ START_TEST(unknown_configs_are_refused_by_name)
     refuses(TRANSFORM("\"name\": \"none\", \"max_features_per_estimator\": 0"), "max_features_per_estimator is 0");
     refuses(TRANSFORM("\"name\": \"none\", \"differentiable\": true"), "differentiable is true");
     refuses(TRANSFORM("\"name\": \"none\", \"color\": 1"), "unknown field \"color\"");
+    refuses(FIELD("\"N_ESTIMATORS\": 0"), "N_ESTIMATORS is 0");
+    refuses(FIELD("\"N_ESTIMATORS\": \"many\""), "N_ESTIMATORS is \"many\"");
     refuses(FIELD("\"COLOR\": 1"), "unknown field \"COLOR\"");
     refuses(FIELD("\"POLYNOMIAL_FEATURES\": 0"), "POLYNOMIAL_FEATURES is 0");
     refuses(FIELD("\"POLYNOMIAL_FEATURES\": \"some\""), "POLYNOMIAL_FEATURES is \"some\"");
@@ -478,5 +507,5 @@ END_TEST
 UNIT_MAIN("ensemble/ensemble", threads_do_not_show, query_blocks_do_not_show, useless_columns_do_not_show,
           useful_columns_are_judged_on_the_table, every_number_of_estimators, equal_rows_get_their_own_fingerprints,
           unseen_categories, outliers_are_clipped_in_prediction, row_subsets_in_prediction,
-          unknown_configs_are_refused_by_name, tables_that_cannot_be_are_refused, calls_that_cannot_be_are_refused,
-          probabilities_undo_the_permutations)
+          number_of_estimators_by_default, unknown_configs_are_refused_by_name, tables_that_cannot_be_are_refused,
+          calls_that_cannot_be_are_refused, probabilities_undo_the_permutations)
