@@ -1,13 +1,12 @@
 /* tabft-eval predict and merge. */
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/memory.h"
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "config.h"
-#include "ensemble/ensemble.h"
 #include "eval/eval.h"
 #include "eval/json_value.h"
 #include "eval_verbs.h"
@@ -30,7 +29,8 @@ struct predict_options {
     const char *model, *train, *test, *output;
     uint64_t estimators, seed, threads, memory, block_rows;
     struct tool_part part;
-    bool force, plan;
+    bool force, plan, average_before_softmax, balance_probabilities;
+    double softmax_temperature; /* 0: not given */
     size_t n_levels;
     double level[LEVELS_MAX];
 };
@@ -58,6 +58,14 @@ fail:
     return error;
 }
 
+static int read_temperature(const char *text, double *out, struct tabft_failure *f)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && *end == '\0' && isfinite(*out) && *out > 0) return 0;
+    return tabft_fail(f, TABFT_USE, "--softmax-temperature: \"%.100s\" is no number above 0, as 0.9", text);
+}
+
 static int take_option(int found, struct predict_options *o, char **argv, struct tabft_failure *f)
 {
     switch (found) {
@@ -72,6 +80,9 @@ static int take_option(int found, struct predict_options *o, char **argv, struct
     case 'b': return tool_integer("--block-rows", optarg, 1, BLOCK_ROWS_MAX, &o->block_rows, f);
     case 'a': return tool_part_read(optarg, &o->part, f);
     case 'u': return read_levels(optarg, o, f);
+    case 'x': return read_temperature(optarg, &o->softmax_temperature, f);
+    case 'v': o->average_before_softmax = true; return 0;
+    case 'l': o->balance_probabilities = true; return 0;
     case 'p': o->plan = true; return 0;
     case 'f': o->force = true; return 0;
     default: return tool_bad_option(argv, found, f);
@@ -91,6 +102,9 @@ static int predict_options(int argc, char **argv, struct predict_options *o, str
                                             {"block-rows", required_argument, NULL, 'b'},
                                             {"part", required_argument, NULL, 'a'},
                                             {"quantiles", required_argument, NULL, 'u'},
+                                            {"softmax-temperature", required_argument, NULL, 'x'},
+                                            {"average-before-softmax", no_argument, NULL, 'v'},
+                                            {"balance-probabilities", no_argument, NULL, 'l'},
                                             {"plan", no_argument, NULL, 'p'},
                                             {"force", no_argument, NULL, 'f'},
                                             {0}};
@@ -124,8 +138,8 @@ static json_t *part_json(const struct tool_part *p, size_t rows)
 }
 
 /* What made the predictions, for the table's provenance: all that their values depend on. The caller frees it. */
-static int provenance(const struct predict_options *o, const struct ckpt *c, const struct table *train,
-                      const struct table *test, char **out, struct tabft_failure *f)
+static int provenance(const struct predict_options *o, size_t estimators, const struct ckpt *c,
+                      const struct table *train, const struct table *test, char **out, struct tabft_failure *f)
 {
     char digest[65];
     const char *isa;
@@ -140,8 +154,12 @@ static int provenance(const struct predict_options *o, const struct ckpt *c, con
     eval_json_add(root, "model_sha256", json_string(digest), &whole);
     eval_json_add(root, "train_digest", json_string(train->digest), &whole);
     eval_json_add(root, "test_digest", json_string(test->digest), &whole);
-    eval_json_add(root, "estimators", eval_json_size((size_t)o->estimators), &whole);
+    eval_json_add(root, "estimators", eval_json_size(estimators), &whole);
     eval_json_add(root, "seed", eval_json_size((size_t)o->seed), &whole);
+    if (o->softmax_temperature > 0)
+        eval_json_add(root, "softmax_temperature", eval_json_number(o->softmax_temperature), &whole);
+    if (o->average_before_softmax) eval_json_add(root, "average_before_softmax", json_true(), &whole);
+    if (o->balance_probabilities) eval_json_add(root, "balance_probabilities", json_true(), &whole);
     if (o->n_levels > 0) {
         json_t *levels = json_array();
         for (size_t i = 0; i < o->n_levels; i++)
@@ -152,41 +170,6 @@ static int provenance(const struct predict_options *o, const struct ckpt *c, con
     *out = whole ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     return *out != NULL ? 0 : tabft_fail(f, TABFT_SYSTEM, "no memory for the provenance; give the job more memory");
-}
-
-/* A line for each column of the training table that told nothing and was left out. */
-static int tell_left_out(const struct table *train, struct tabft_failure *f)
-{
-    int error = 0;
-    size_t *used = NULL, n_used;
-    enum ensemble_use *use = NULL;
-    TRY(memory_new(&used, train->n_columns, sizeof *used, "a table's columns", f));
-    TRY(memory_new(&use, train->n_columns, sizeof *use, "a table's columns", f));
-    TRY(ensemble_useful_columns(train, use, used, &n_used, f));
-    for (size_t i = 0; i < train->n_columns; i++) {
-        if (use[i] == ENSEMBLE_USED) continue;
-        (void)fputs("tabft-eval: column ", stderr);
-        tool_put_text(stderr, train->column[i].name);
-        (void)fprintf(stderr, " is left out: %s\n", ensemble_use_name(use[i]));
-    }
-fail:
-    free(use);
-    free(used);
-    return error;
-}
-
-static void put_plan(const struct eval_plan *p, size_t estimators)
-{
-    const size_t encodings = eval_plan_encodings(p);
-    printf("%zu rows from %zu, %zu columns, in blocks of %zu; each of %zu estimators encodes its context %zu time%s\n",
-           p->n_rows, p->n_context, p->n_columns, p->block_rows, estimators, encodings, encodings == 1 ? "" : "s");
-    const struct {
-        const char *kind;
-        size_t bytes;
-    } line[] = {{"network", p->network},  {"kept", p->kept_bytes}, {"preprocessing", p->preprocessing},
-                {"rows", p->rows},        {"total", p->total},     {"available", p->available},
-                {"scratch_file", p->disk}};
-    for (size_t i = 0; i < sizeof line / sizeof *line; i++) printf("%-14s %15zu\n", line[i].kind, line[i].bytes);
 }
 
 /* What is open for a prediction. */
@@ -203,6 +186,9 @@ static int session_open(struct session *s, const struct predict_options *o, stru
     int error = 0;
     struct eval_options options = {.n_estimators = (size_t)o->estimators,
                                    .seed = (uint32_t)o->seed,
+                                   .softmax_temperature = o->softmax_temperature,
+                                   .average_before_softmax = o->average_before_softmax,
+                                   .balance_probabilities = o->balance_probabilities,
                                    .memory = o->memory,
                                    .block_rows = (size_t)o->block_rows,
                                    .output = o->output,
@@ -239,23 +225,24 @@ static void session_close(struct session *s)
 int eval_predict_run(int argc, char **argv, struct tabft_failure *f)
 {
     int error = 0;
-    struct predict_options o = {.estimators = 8};
+    struct predict_options o = {0};
     struct session s = {0};
     struct eval_prediction_writer *w = NULL, *closing;
     char *made_by = NULL;
     TRY(predict_options(argc, argv, &o, f));
     TRY(session_open(&s, &o, f));
-    if (o.plan) put_plan(eval_predictor_plan(s.predictor), (size_t)o.estimators);
+    const struct eval_plan *plan = eval_predictor_plan(s.predictor);
+    if (o.plan) eval_put_plan(plan);
     TRY(eval_predictor_fits(s.predictor, f));
     if (o.plan) goto fail; /* all is said */
-    TRY(provenance(&o, s.weights, s.train, s.test, &made_by, f));
+    TRY(provenance(&o, plan->n_estimators, s.weights, s.train, s.test, &made_by, f));
     TRY(eval_prediction_writer_open(&w, eval_predictor_head(s.predictor), o.output, o.force, made_by, s.pool, f));
     TRY(eval_predictor_run(s.predictor, eval_prediction_writer_put, w, f));
     TRY(table_unchanged(s.test, f));
     closing = w;
     w = NULL;
     TRY(eval_prediction_writer_close(closing, f));
-    TRY(tell_left_out(s.train, f));
+    TRY(eval_tell_left_out(s.train, f));
 fail:
     free(made_by);
     eval_prediction_writer_abandon(w);

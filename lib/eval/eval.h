@@ -36,8 +36,10 @@ struct eval_prediction {
 void eval_prediction_clear(struct eval_prediction *p);
 
 struct eval_options {
-    size_t n_estimators; /* >= 1 */
+    size_t n_estimators; /* 0: what the checkpoint asks for, mostly 8, and more for very many columns */
     uint32_t seed;
+    double softmax_temperature; /* 0: the checkpoint's */
+    bool average_before_softmax, balance_probabilities; /* as of struct ensemble_options */
     uint64_t memory;          /* bytes that may be taken; 0: what is available */
     size_t block_rows;        /* rows that go through the network at a time; 0: as many as suit the memory */
     size_t first_row, n_rows; /* which rows of the test table; n_rows 0: all from first_row on */
@@ -49,6 +51,7 @@ struct eval_options {
 
 /* How a prediction will run. Sizes in bytes. A row's prediction has the same bits whatever stands here. */
 struct eval_plan {
+    size_t n_estimators;
     size_t n_context, n_rows, n_columns; /* of the training table; to be predicted; the most that a network sees */
     size_t block_rows;                   /* rows that go through the network at a time */
     size_t group_rows;                   /* rows whose logits wait on disk for those of all estimators */

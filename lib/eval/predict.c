@@ -55,13 +55,18 @@ int eval_predictor_open(struct eval_predictor **out, const struct model *model, 
     TRY(memory_new(&p->x_context, train->n_rows, p->columns.n * sizeof *p->x_context, "a table's rows", f));
     eval_columns_context(&p->columns, p->x_context);
     const bool is_regression = p->head.is_regression;
-    const struct ensemble_options eo = {.task = is_regression ? ENSEMBLE_REGRESSION : ENSEMBLE_CLASSIFICATION,
-                                        .n_estimators = options->n_estimators,
-                                        .seed = options->seed,
-                                        .phase = ENSEMBLE_PREDICTION,
-                                        .n_classes = p->head.n_classes,
-                                        .architecture = model_architecture(model),
-                                        .inference_config = model_inference_config(model)};
+    struct ensemble_options eo = {.task = is_regression ? ENSEMBLE_REGRESSION : ENSEMBLE_CLASSIFICATION,
+                                  .n_estimators = options->n_estimators,
+                                  .seed = options->seed,
+                                  .phase = ENSEMBLE_PREDICTION,
+                                  .n_classes = p->head.n_classes,
+                                  .architecture = model_architecture(model),
+                                  .inference_config = model_inference_config(model),
+                                  .softmax_temperature = options->softmax_temperature,
+                                  .average_before_softmax = options->average_before_softmax,
+                                  .balance_probabilities = options->balance_probabilities};
+    if (eo.n_estimators == 0) TRY(ensemble_default_count(&eo, p->columns.n, &eo.n_estimators, f));
+    p->options.n_estimators = eo.n_estimators;
     const struct ensemble_columns context = eval_columns_matrix(&p->columns, p->x_context, train->n_rows);
     error = is_regression ? ensemble_open_regression(&p->ensemble, &eo, &context, train->target.value, NULL, f)
                           : ensemble_open(&p->ensemble, &eo, &context, p->y_context, NULL, f);
@@ -70,6 +75,7 @@ int eval_predictor_open(struct eval_predictor **out, const struct model *model, 
         goto fail;
     }
     TRY(predict_plan(p, &eo, f));
+    p->plan.n_estimators = eo.n_estimators;
     *out = p;
     p = NULL;
 fail:

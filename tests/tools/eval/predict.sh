@@ -128,6 +128,12 @@ refuse 3 '12 classes, the checkpoint was made for at most 10' \
 for part in train test; do
     pack y "$TABFT_DATA/reference/predict_mixed_v2_6_cls.$part.csv" "mixed-$part.tbf"
 done
+# TabPFN's first row with other ways to average (tests/data/reference/make_options.py).
+predict mixed-train.tbf mixed-test.tbf mixed-ways.tbf --estimators 4 --seed 3 --softmax-temperature 0.5 \
+    --average-before-softmax --balance-probabilities
+tabft-prep cat mixed-ways.tbf | awk -F, 'function off(a, b) { return a > b + 2e-5 || a < b - 2e-5 }
+    NR == 2 && (off($3, 0.12418539) || off($4, 0.19820446) || off($5, 0.67761016)) { bad = 1 }
+    END { exit bad || NR != 41 }' || bad 'averages before the softmax, balanced, are not as TabPFN has them'
 predict mixed-train.tbf mixed-test.tbf mixed-pred.tbf --estimators 4 --seed 3
 tabft-prep cat mixed-pred.tbf | cut -d , -f 3- | paste -d , - "$TABFT_DATA/reference/predict_mixed_v2_6_cls.proba.csv" |
     awk -F, 'NR > 1 { for (c = 1; c <= 3; c++) { d = $c - $(c + 3); if (d * d > worst) worst = d * d } rows++ }
@@ -178,6 +184,15 @@ refuse 3 gap.tbf tabft-eval score gap.tbf
 refuse 3 none.tbf tabft-eval score none.tbf
 refuse 3 none.safetensors tabft-eval predict --model none.safetensors --train gap.tbf --test gap-test.tbf -o p.tbf
 refuse 2 --estimators tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf --estimators 0 -o p.tbf
+for temperature in 0 -1 inf x 0.5x ''; do
+    refuse 2 --softmax-temperature tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf \
+        --softmax-temperature "$temperature" -o p.tbf
+done
+# Eight estimators where nobody says how many.
+quietly tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf --seed 7 -o default-pred.tbf
+predict gap.tbf gap-test.tbf eight-pred.tbf --estimators 8
+for table in default eight; do tabft-prep cat "$table-pred.tbf" >"$table-pred.csv"; done
+cmp default-pred.csv eight-pred.csv || bad 'the default is not eight estimators'
 refuse 2 --seed tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf --seed 4294967296 -o p.tbf
 # Memory is planned before anything is computed; what the plan says is needed is enough.
 refuse 4 'give the job more memory' \

@@ -1,0 +1,44 @@
+/* What tabft-eval predict says besides its table. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "ensemble/ensemble.h"
+#include "eval/eval.h"
+#include "eval_verbs.h"
+#include "table/table.h"
+#include "tool.h"
+
+int eval_tell_left_out(const struct table *train, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t *used = NULL, n_used;
+    enum ensemble_use *use = NULL;
+    TRY(memory_new(&used, train->n_columns, sizeof *used, "a table's columns", f));
+    TRY(memory_new(&use, train->n_columns, sizeof *use, "a table's columns", f));
+    TRY(ensemble_useful_columns(train, use, used, &n_used, f));
+    for (size_t i = 0; i < train->n_columns; i++) {
+        if (use[i] == ENSEMBLE_USED) continue;
+        (void)fputs("tabft-eval: column ", stderr);
+        tool_put_text(stderr, train->column[i].name);
+        (void)fprintf(stderr, " is left out: %s\n", ensemble_use_name(use[i]));
+    }
+fail:
+    free(use);
+    free(used);
+    return error;
+}
+
+void eval_put_plan(const struct eval_plan *p)
+{
+    const size_t encodings = eval_plan_encodings(p);
+    printf("%zu rows from %zu, %zu columns, in blocks of %zu; each of %zu estimators encodes its context %zu time%s\n",
+           p->n_rows, p->n_context, p->n_columns, p->block_rows, p->n_estimators, encodings, encodings == 1 ? "" : "s");
+    const struct {
+        const char *kind;
+        size_t bytes;
+    } line[] = {{"network", p->network},  {"kept", p->kept_bytes}, {"preprocessing", p->preprocessing},
+                {"rows", p->rows},        {"total", p->total},     {"available", p->available},
+                {"scratch_file", p->disk}};
+    for (size_t i = 0; i < sizeof line / sizeof *line; i++) printf("%-14s %15zu\n", line[i].kind, line[i].bytes);
+}
