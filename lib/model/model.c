@@ -30,6 +30,15 @@ static int find_architecture(const struct model_architecture **out, const char *
     return tabft_fail(f, TABFT_INPUT, "architecture \"%.60s\" is not one that TabFT knows; it knows %s", name, known);
 }
 
+int model_config_over(json_t **out, const char *published, const json_t *config, struct tabft_failure *f)
+{
+    *out = json_loads(published, 0, NULL);
+    if (*out != NULL && (config == NULL || json_object_update(*out, (json_t *)config) == 0)) return 0;
+    json_decref(*out);
+    *out = NULL;
+    return tabft_fail(f, TABFT_SYSTEM, "no memory for a config");
+}
+
 int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out,
                       struct tabft_failure *f)
 {

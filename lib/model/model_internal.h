@@ -175,6 +175,9 @@ void model_record_loss(const struct model *m, const struct model_call_shape *sha
 /* Draws all weights. */
 void model_draw_values(struct model *m, uint64_t seed);
 
+/* `config` laid over `published` (JSON; config NULL: that alone). The caller owns *out. */
+int model_config_over(json_t **out, const char *published, const json_t *config,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
 /* A whole number of a config from `least` to `most`. */
 int model_config_size(const json_t *config, const char *key, size_t least, size_t most, size_t *out,
                       struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -45,9 +45,8 @@ int v2_family_configure(struct model_config *out, const char *published, const j
                         struct tabft_failure *f)
 {
     int error = 0;
-    json_t *all = json_loads(published, 0, NULL);
-    if (all == NULL || (config != NULL && json_object_update(all, (json_t *)config) != 0))
-        FAIL(f, TABFT_SYSTEM, "no memory for a config");
+    json_t *all = NULL;
+    TRY(model_config_over(&all, published, config, f));
     *out = (struct model_config){0};
     TRY(model_config_size(all, "emsize", 1, WIDTH_MAX, &out->width, f));
     TRY(model_config_size(all, "nlayers", 0, LAYERS_MAX, &out->layers, f));
