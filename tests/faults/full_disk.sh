@@ -10,7 +10,7 @@ if [ "$(id -u)" != 0 ] || ! mount -t tmpfs -o size=4k none disk 2>/dev/null; the
     exit 77
 fi
 umount disk
-trap 'umount disk 2>/dev/null; rm -rf -- "$work"' EXIT
+trap 'umount disk 2>/dev/null || :; rm -rf -- "$work"' EXIT
 full=0
 for writer in $writers split; do
     pages=1
