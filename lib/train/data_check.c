@@ -86,8 +86,21 @@ int data_check_target(const struct table *t, struct tabft_failure *f)
 
 int data_check_varied(const struct table *t, struct tabft_failure *f)
 {
-    for (size_t i = 1; i < t->n_rows; i++)
-        if (t->target.value[i] < t->target.value[0] || t->target.value[i] > t->target.value[0]) return 0;
+    const double *y = t->target.value, least = 1e-8; /* TabPFN divides by no less */
+    double shift = 0, squares = 0;
+    for (size_t i = 0; i < t->n_rows; i++) shift += (y[i] - y[0]) / (double)t->n_rows;
+    for (size_t i = 0; i < t->n_rows; i++) squares += (y[i] - y[0] - shift) * (y[i] - y[0] - shift);
+    double deviation = sqrt(squares / (double)t->n_rows);
+    if (!isfinite(deviation))
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: the target \"%s\" has no finite standard deviation; write it in a larger unit", t->path,
+                          t->target.name);
+    if (deviation >= least) return 0;
+    if (deviation > 0)
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: the target \"%s\" has a standard deviation of %g, and training takes less than %g for "
+                          "none; write it in a smaller unit",
+                          t->path, t->target.name, deviation, least);
     return tabft_fail(f, TABFT_INPUT, "%s: the target \"%s\" is the same in all records; there is nothing to learn",
                       t->path, t->target.name);
 }

@@ -62,6 +62,12 @@ refuses 3 'the target "y" is missing in 1 records, first in record 2' "$@" --out
 printf 'x,y\n1,1.5\n2,1.5\n3,1.5\n4,1.5\n' >equal.csv
 numbers equal.csv equal.tbf
 refuses 3 'the target "y" is the same in all records' "$@" --out run --model "$regressor" --data equal.tbf
+printf 'x,y\n1,1e-10\n2,3e-10\n3,2e-10\n4,5e-10\n' >tiny.csv
+numbers tiny.csv tiny.tbf
+refuses 3 'the target "y" has a standard deviation of 1.47902e-10' "$@" --out run --model "$regressor" --data tiny.tbf
+printf 'x,y\n1,1e300\n2,3e300\n3,2\n4,-5e300\n' >huge.csv
+numbers huge.csv huge.tbf
+refuses 3 'the target "y" has no finite standard deviation' "$@" --out run --model "$regressor" --data huge.tbf
 printf 'x,y\n1,1.5\n2,2.5\n' >short.csv
 numbers short.csv short.tbf
 refuses 3 'has 2 records; training needs at least 3' "$@" --out run --model "$regressor" --data short.tbf

@@ -1,5 +1,5 @@
 /* Fine-tuning on a table with texts (one column has 36), gaps, whole numbers and booleans: from CSV files to what
- * TabPFN 9.2.0's networks were given (tests/data/train/make_untidy.py), within 1e-5, in two chunks for each task.
+ * TabPFN 9.2.0's networks were given (tests/data/train/make_untidy_runs.py), within 1e-5, in two chunks for each task.
  * Columns of these rows have well apart singular values, so that fingerprints behind SVD columns are mostly equal as
  * well. */
 #include <math.h>

@@ -1,6 +1,6 @@
 """Fine-tuning runs of TabPFN 9.2.0 on a table with texts, gaps, whole numbers and booleans: what its networks were given.
 
-  make_untidy.py FOLDER_OF_MODELS
+  make_untidy_runs.py FOLDER_OF_MODELS
 
 FOLDER_OF_MODELS has v2_6_{cls,reg}.model.ckpt. Writes untidy_{cls,reg}.csv and untidy.safetensors: <task>.step<i>.est<j>.x
 [context and query rows, columns] and .y [context].
