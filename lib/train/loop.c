@@ -212,6 +212,24 @@ fail:
     return error;
 }
 
+/* What a run that was killed at its very end, already complete, has left. Rank 0. */
+static int clear_rest(struct trainer *t, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct train_report *report = t->report;
+    if (!run_folder_has_rest(t->o->out)) return 0;
+    TRY(run_folder_open(&t->folder, t->o->out, RUN_FOLDER_RESUME, report == NULL ? NULL : report->say,
+                        report == NULL ? NULL : report->context, f));
+    TRY(memory_copy_string(&t->run_path, t->o->out, f));
+    state_clear(t);
+fail:
+    run_folder_close(t->folder);
+    t->folder = NULL;
+    free(t->run_path);
+    t->run_path = NULL;
+    return error;
+}
+
 /* Rank 0 says whether to resume; *complete: there is nothing left to do. */
 static int agree_resume(struct trainer *t, bool *complete, struct tabft_failure *f)
 {
@@ -220,7 +238,9 @@ static int agree_resume(struct trainer *t, bool *complete, struct tabft_failure 
     *complete = false;
     TRY(comm_broadcast(t->c, &t->resume, sizeof t->resume, 0, f));
     if (!t->resume) return 0;
-    TRY(trainer_agree(t, record_complete(t, complete, f), f));
+    error = record_complete(t, complete, f);
+    if (error == 0 && *complete) error = clear_rest(t, f);
+    TRY(trainer_agree(t, error, f));
     TRY(comm_broadcast(t->c, complete, sizeof *complete, 0, f));
 fail:
     return error;

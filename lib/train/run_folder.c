@@ -88,6 +88,17 @@ bool run_folder_complete(const char *path)
     return is_there(path, "run.json") && !is_there(path, "metrics.jsonl.partial");
 }
 
+bool run_folder_has_rest(const char *path)
+{
+    DIR *folder = opendir(path);
+    bool found = false;
+    if (folder == NULL) return false;
+    for (const char *name; (name = file_folder_next(folder)) != NULL;)
+        found = found || name[0] == '.' || strncmp(name, "state-", 6) == 0;
+    (void)closedir(folder);
+    return found;
+}
+
 /* path/file in the room of r, valid until the next call. */
 static const char *in_folder(struct run_folder *r, const char *file)
 {

@@ -23,6 +23,8 @@ enum run_folder_use {
 int run_folder_check(const char *path, enum run_folder_use use, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Whether a whole run lies there. */
 bool run_folder_complete(const char *path);
+/* Whether a checkpoint, a lock or a temporary file lies there: what a run that was killed leaves. */
+bool run_folder_has_rest(const char *path);
 /* Makes the folder where it is missing and locks it: from here on no other run can take it. `say` (may be NULL) is
  * told of a lock that is waited for or taken over. */
 int run_folder_open(struct run_folder **out, const char *path, enum run_folder_use use,

@@ -131,6 +131,14 @@ cp "$(find run -name 'slice*' | head -n 1)" run/state-000000000099-00000000/slic
 : >run/.model.safetensors.n1.1.0123456789abcdef.tmp
 : >run/state-000000000099-00000000/.slice-0000-of-0001.tbf.n1.1.0123456789abcdef.tmp
 goes_on 'an unfinished checkpoint' "$@" --checkpoint-every 3
+# Killed when all was written but the lock and the checkpoints still lay there.
+rm -rf run
+kill_at 8 "$@" --out run --checkpoint-every 3
+cp -r run rest
+goes_on 'a kill' "$@"
+cp -r rest/state-* rest/.lock-* run/
+goes_on 'a kill at the very end' "$@"
+grep -q 'run: the run is complete already' said || fail 'a kill at the very end: trains again'
 # A link in its place is not followed.
 rm -rf run
 kill_at 8 "$@" --out run --checkpoint-every 3
