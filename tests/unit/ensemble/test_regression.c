@@ -120,6 +120,20 @@ START_TEST(what_cannot_be_is_refused)
     float logits[ESTIMATORS][3] = {{0}};
     double probability[3];
     MUST_FAIL(ensemble_distribution(e, &logits[0][0], 1, borders, 3, probability, &f), TABFT_INPUT, "2 target buckets");
+    double means[1] = {0};
+    options = (struct ensemble_options){.n_estimators = ESTIMATORS,
+                                        .seed = 1,
+                                        .phase = ENSEMBLE_PREDICTION,
+                                        .inference_config = CONFIG,
+                                        .average_before_softmax = true};
+    struct ensemble *before;
+    MUST(ensemble_open_regression(&before, &options, &context, y, NULL, &f));
+    MUST_FAIL(ensemble_add_means(before, 0, &logits[0][0], 1, borders, 4, means, &f), TABFT_USE, "after the softmax");
+    logits[0][0] = logits[2][2] = 1e6f; /* each finds one bucket possible, and another one */
+    MUST_FAIL(ensemble_distribution(before, &logits[0][0], 1, borders, 4, probability, &f), TABFT_INPUT,
+              "no target is possible to all estimators");
+    logits[0][0] = logits[2][2] = 0;
+    ensemble_close(before);
     logits[2][1] = NAN;
     MUST_FAIL(ensemble_distribution(e, &logits[0][0], 1, borders, 4, probability, &f), TABFT_INPUT,
               "query row 1: estimator 3");
