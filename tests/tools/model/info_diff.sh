@@ -53,6 +53,12 @@ EOF
 } >"$work/terms.safetensors"
 says "$work/terms.safetensors" 'head: {"classes": 4}' 'limits: {"classes": 160, "features": 777, "rows": null}' \
     'limits_from: inference_config' 'license: Example terms 1.1' 'license_url: https://example.org/terms'
+# A limit that cannot be one is refused.
+sed 's/:160/:1.5/' "$work/terms.safetensors" >"$work/wrong.safetensors"
+status=0
+tabft-model info "$work/wrong.safetensors" >"$work/text" 2>"$work/err" || status=$?
+{ [ "$status" = 3 ] && grep -q 'MAX_NUMBER_OF_CLASSES is no whole number above 0' "$work/err"; } ||
+    bad "a limit of 1.5: $status, $(cat "$work/err")"
 # A file that is no network's is described all the same.
 says "$TABFT_DATA/cases/12-truncated-and-multipart-files/good.safetensors" 'tensors: 2' 'tasks: []' \
     'no_network_because: metadata has no config; is this a TabPFN checkpoint?'
