@@ -1,9 +1,9 @@
-"""Records what TabPFN's arguments for putting predictions together do, for tests/unit/ensemble/test_predictions.c.
+"""Records what TabPFN's arguments for putting predictions together do, for tests/unit/eval/test_recorded.c.
 
 Needs `pip install tabpfn==9.2.0`, the folder with the small models (v2_6_cls.model.ckpt, v2_6_reg.model.ckpt):
     make_options.py MODELS
-Run beside the recorded tables predict_mixed_v2_6_cls.*.csv and predict_numeric_v2_6_reg.*.csv, whose network inputs must be
-those that are recorded here too. Writes predict_options.safetensors: <table>.<option> [rows, classes] or [rows].
+Run beside the recorded tables predict_mixed_v2_6_cls.*.csv and predict_numeric_v2_6_reg.*.csv, whose network inputs must
+be those that are recorded here too. Writes predict_options.safetensors: <table>.<option> [rows, classes] or [rows].
 """
 import os
 import pathlib

@@ -31,26 +31,22 @@ static double example_cell(struct random_pcg *g, size_t column)
     return u;
 }
 
-static void make_example(struct example *e)
+/* The example that every test begins with; what it changes in it, it changes for itself. */
+static struct example data;
+static struct ensemble_columns context, query;
+
+static void make_example(void)
 {
     struct random_pcg g;
     random_pcg_seed(&g, 11);
     for (size_t i = 0; i < CONTEXT; i++) {
-        for (size_t j = 0; j < COLUMNS; j++) e->context[i][j] = example_cell(&g, j);
-        e->y[i] = (int32_t)random_pcg_integer(&g, 0, CLASSES);
+        for (size_t j = 0; j < COLUMNS; j++) data.context[i][j] = example_cell(&g, j);
+        data.y[i] = (int32_t)random_pcg_integer(&g, 0, CLASSES);
     }
     for (size_t i = 0; i < QUERY; i++)
-        for (size_t j = 0; j < COLUMNS; j++) e->query[i][j] = example_cell(&g, j);
-}
-
-static struct ensemble_columns context_of(const struct example *e)
-{
-    return (struct ensemble_columns){.n_rows = CONTEXT, .n_columns = COLUMNS, .x = &e->context[0][0]};
-}
-
-static struct ensemble_columns query_of(const struct example *e)
-{
-    return (struct ensemble_columns){.n_rows = QUERY, .n_columns = COLUMNS, .x = &e->query[0][0]};
+        for (size_t j = 0; j < COLUMNS; j++) data.query[i][j] = example_cell(&g, j);
+    context = (struct ensemble_columns){.n_rows = CONTEXT, .n_columns = COLUMNS, .x = &data.context[0][0]};
+    query = (struct ensemble_columns){.n_rows = QUERY, .n_columns = COLUMNS, .x = &data.query[0][0]};
 }
 
 static struct ensemble_options options_of(size_t n_estimators, enum ensemble_phase phase)
@@ -72,10 +68,8 @@ static void same_bits(const struct ensemble_call *a, const struct ensemble_call 
 
 START_TEST(threads_do_not_show)
 {
-    static struct example data;
-    make_example(&data);
+    make_example();
     const char *const architectures[] = {"tabpfn_v2", "tabpfn_v2_6"};
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
     for (size_t a = 0; a < 2; a++) {
         struct ensemble_options options = options_of(4, ENSEMBLE_FINETUNING);
         options.architecture = architectures[a];
@@ -99,9 +93,7 @@ END_TEST
 
 START_TEST(query_blocks_do_not_show)
 {
-    static struct example data;
-    make_example(&data);
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
+    make_example();
     struct ensemble_options options = options_of(3, ENSEMBLE_PREDICTION);
     struct ensemble *e;
     MUST(ensemble_open(&e, &options, &context, data.y, NULL, &f));
@@ -131,12 +123,10 @@ END_TEST
 /* The same rows without their constant and all-missing columns give the same calls, bit for bit. */
 START_TEST(useless_columns_do_not_show)
 {
-    static struct example data;
     static double context_few[CONTEXT][5], query_few[QUERY][5];
-    make_example(&data);
+    make_example();
     for (size_t i = 0; i < CONTEXT; i++) memcpy(context_few[i], data.context[i], sizeof context_few[i]);
     for (size_t i = 0; i < QUERY; i++) memcpy(query_few[i], data.query[i], sizeof query_few[i]);
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
     struct ensemble_columns few_context = {.n_rows = CONTEXT, .n_columns = 5, .x = &context_few[0][0]};
     struct ensemble_columns few_query = {.n_rows = QUERY, .n_columns = 5, .x = &query_few[0][0]};
     for (int phase = 0; phase < 2; phase++) {
@@ -186,9 +176,7 @@ END_TEST
  */
 START_TEST(every_number_of_estimators)
 {
-    static struct example data;
-    make_example(&data);
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
+    make_example();
     for (size_t n = 1; n <= 9; n++) {
         struct ensemble_options options = options_of(n, ENSEMBLE_FINETUNING);
         size_t most[9], bytes;
@@ -222,12 +210,10 @@ END_TEST
 /* Equal rows: context fingerprints differ, query fingerprints are those of the first such row. */
 START_TEST(equal_rows_get_their_own_fingerprints)
 {
-    static struct example data;
-    make_example(&data);
+    make_example();
     for (size_t i = 1; i < 6; i++) memcpy(data.context[i], data.context[0], sizeof data.context[0]);
     memcpy(data.query[0], data.context[0], sizeof data.query[0]);
     memcpy(data.query[1], data.context[0], sizeof data.query[0]);
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
     struct ensemble_options options = options_of(2, ENSEMBLE_FINETUNING);
     struct ensemble *e;
     MUST(ensemble_open(&e, &options, &context, data.y, &query, &f));
@@ -248,11 +234,9 @@ END_TEST
 /* A value of a category that the context lacks: -1 where codes stay numbers (spec 3.4). */
 START_TEST(unseen_categories)
 {
-    static struct example data;
-    make_example(&data);
+    make_example();
     data.query[0][1] = 99;
     data.query[1][1] = 0;
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
     struct ensemble_options options = options_of(1, ENSEMBLE_PREDICTION);
     options.inference_config = "{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\", \"categorical_name\": \"none\"}],"
                                " \"FEATURE_SHIFT_METHOD\": null, \"FINGERPRINT_FEATURE\": false,"
@@ -274,10 +258,8 @@ END_TEST
 /* Rows far out are drawn in for prediction, and only there. */
 START_TEST(outliers_are_clipped_in_prediction)
 {
-    static struct example data;
-    make_example(&data);
+    make_example();
     data.query[0][0] = 1e6;
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
     for (int phase = 0; phase < 2; phase++) {
         struct ensemble_options options = options_of(2, phase ? ENSEMBLE_PREDICTION : ENSEMBLE_FINETUNING);
         struct ensemble *e;
@@ -296,9 +278,7 @@ END_TEST
 
 START_TEST(row_subsets_in_prediction)
 {
-    static struct example data;
-    make_example(&data);
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
+    make_example();
     const char *const methods[] = {"auto", "balanced"};
     for (size_t m = 0; m < 2; m++) {
         char config[256];
@@ -330,9 +310,7 @@ END_TEST
 
 static void refuses(const char *config, const char *text)
 {
-    static struct example data;
-    make_example(&data);
-    struct ensemble_columns context = context_of(&data);
+    make_example();
     struct ensemble_options options = options_of(2, ENSEMBLE_PREDICTION);
     options.inference_config = config;
     struct ensemble *e;
@@ -409,9 +387,7 @@ END_TEST
 
 START_TEST(tables_that_cannot_be_are_refused)
 {
-    static struct example data;
-    make_example(&data);
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
+    make_example();
     struct ensemble_options options = options_of(2, ENSEMBLE_FINETUNING);
     struct ensemble *e;
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, NULL, &f), TABFT_USE, "fine-tuning takes its query rows");
@@ -443,9 +419,7 @@ END_TEST
 
 START_TEST(calls_that_cannot_be_are_refused)
 {
-    static struct example data;
-    make_example(&data);
-    struct ensemble_columns context = context_of(&data), query = query_of(&data);
+    make_example();
     struct ensemble_options options = options_of(2, ENSEMBLE_PREDICTION);
     struct ensemble *e;
     struct ensemble_call call;
@@ -468,9 +442,7 @@ END_TEST
 
 START_TEST(probabilities_undo_the_permutations)
 {
-    static struct example data;
-    make_example(&data);
-    struct ensemble_columns context = context_of(&data);
+    make_example();
     struct ensemble_options options = options_of(4, ENSEMBLE_PREDICTION);
     struct ensemble *e;
     enum { ROWS = 2, OUTPUTS = 10 };
