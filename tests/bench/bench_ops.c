@@ -159,7 +159,30 @@ static void bench_pointwise(const struct bench *b, size_t rows, size_t width)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-/* The published size on 1,064 rows (64 of them thinking rows) and 10 columns. */
+/* v3 at its published size on 1,000 rows of 20 columns: rows of 24 tokens, then a row a token. */
+static void bench_v3(const struct bench *b)
+{
+    const size_t e = 512, h = 8, context = 800, query = 200, rows = context + query;
+    bench_linear(b, rows * 24, 128, 384);
+    bench_linear(b, rows, e, 3 * e);
+    bench_linear(b, rows, e, 2 * e);
+    const struct op_attention a = {.sequences = 1,
+                                   .n_context = context,
+                                   .n_query = query,
+                                   .n_keys = context,
+                                   .heads = h,
+                                   .width = e / h,
+                                   .context_kv_heads = h,
+                                   .query_kv_heads = h,
+                                   .q = {0, e, 0},
+                                   .k = {0, 2 * e, 0},
+                                   .v = {0, 2 * e, e},
+                                   .o = {0, e, 0},
+                                   .statistics = {0, 2 * h, 0}};
+    bench_attention(b, "attention of v3 over rows", &a, e, 2 * e);
+}
+
+/* v2.6 at its published size on 1,064 rows (64 of them thinking rows) and 10 columns. */
 static void bench_ops(struct bench *b)
 {
     const size_t e = 192, h = 3, columns = 10, context = 864, query = 200, rows = context + query;
@@ -195,6 +218,7 @@ static void bench_ops(struct bench *b)
                                                   .statistics = {columns * 2 * h, 2 * h, 0}};
     bench_attention(b, "attention over 10 features", &between_features, e, 2 * e);
     bench_pointwise(b, rows * columns, e);
+    bench_v3(b);
 }
 
 /* ---- a step ---- */

@@ -1,17 +1,20 @@
 /* y = x w^T: w is packed once a call, rows go in blocks. The weight's gradient is a sum over rows: parts of fixed
- * size, each summed by one thread in blocks of ROW_BLOCK, then added up in order. */
+ * size, each summed by one thread in blocks of SUM_ROWS, then added up in order; or, where the rows are fewer than the
+ * numbers that the parts would have beside each other, x is packed whole and each thread takes some of the weight's
+ * rows. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cpu/cpu_internal.h"
 
-enum { ROW_BLOCK = 120, SUM_ROWS = 128 }; /* ROW_BLOCK: a multiple of every tile's rows; SUM_ROWS: see CPU_SPLIT_ROWS */
+/* ROW_BLOCK and OUT_BLOCK: multiples of every tile's rows; SUM_ROWS: see CPU_SPLIT_ROWS. */
+enum { ROW_BLOCK = 120, OUT_BLOCK = 48, SUM_ROWS = 128 };
 
 struct linear {
     struct cpu *cpu;
     const struct op_call *call;
     struct op_linear sizes;
     float *panels;  /* w packed for the product at hand */
-    float *partial; /* [parts][out_width][in_width] then [parts][out_width] */
-    float *blocks;  /* [threads][SUM_ROWS x in_width packed] */
+    float *partial; /* [parts][out_width][in_width], or of the bias [parts][out_width] */
+    float *blocks;  /* [threads][SUM_ROWS x in_width packed], or all rows packed */
     struct cpu_split split;
 };
 
@@ -86,6 +89,15 @@ static void input_block(void *context, size_t block, int thread)
     l->cpu->k->product(&p);
 }
 
+static void pack_input_panel(void *context, size_t panel, int thread)
+{
+    const struct linear *l = context;
+    const size_t nr = l->cpu->k->nr, in = l->sizes.in_width, out = l->sizes.out_width, first = panel * nr;
+    (void)thread;
+    l->cpu->k->pack_rows(out, smaller(nr, in - first), (const float *)l->call->in[1] + first, in, 1.0f,
+                         l->panels + first * out);
+}
+
 static void residual_block(void *context, size_t block, int thread)
 {
     const struct linear *l = context;
@@ -95,65 +107,114 @@ static void residual_block(void *context, size_t block, int thread)
     l->cpu->k->add(count, l->call->d_out + first, l->call->d_in[3] + first);
 }
 
-/* One part of the weight's (and the bias's) gradient. */
+/* ---- the weight's gradient by its rows ---- */
+
+static bool goes_by_rows(const struct op_linear *s) { return s->rows < cpu_split_of(s->rows).parts * s->out_width; }
+
+static size_t sum_blocks(size_t rows) { return (rows + SUM_ROWS - 1) / SUM_ROWS; }
+
+/* SUM_ROWS rows of x. */
+static void pack_rows_block(void *context, size_t block, int thread)
+{
+    const struct linear *l = context;
+    const size_t in = l->sizes.in_width, first = block * SUM_ROWS;
+    (void)thread;
+    l->cpu->k->pack_rows(smaller(SUM_ROWS, l->sizes.rows - first), in, (const float *)l->call->in[0] + first * in, in,
+                         1.0f, l->blocks + first * padded(l->cpu, in));
+}
+
+/* OUT_BLOCK rows of the weight's gradient. */
+static void weight_block(void *context, size_t block, int thread)
+{
+    const struct linear *l = context;
+    const struct op_linear *s = &l->sizes;
+    const size_t in = s->in_width, first = block * OUT_BLOCK, n = smaller(OUT_BLOCK, s->out_width - first);
+    float *const to = l->call->d_in[1] + first * in;
+    (void)thread;
+    for (size_t r = 0; r < s->rows; r += SUM_ROWS)
+        l->cpu->k->product(&(struct product){.m = n,
+                                             .n = in,
+                                             .k = smaller(SUM_ROWS, s->rows - r),
+                                             .a = l->call->d_out + r * s->out_width + first,
+                                             .a_row = 1,
+                                             .a_step = s->out_width,
+                                             .b = l->blocks + r * padded(l->cpu, in),
+                                             .c = to,
+                                             .c_row = in,
+                                             .init = r == 0 && !l->call->add[1] ? NULL : to,
+                                             .init_row = in});
+}
+
+static void weight_by_rows(struct linear *l)
+{
+    threads_run(l->cpu->pool, sum_blocks(l->sizes.rows), pack_rows_block, l);
+    threads_run(l->cpu->pool, (l->sizes.out_width + OUT_BLOCK - 1) / OUT_BLOCK, weight_block, l);
+}
+
+/* ---- the weight's gradient by parts of the sum ---- */
+
 static void weight_part(void *context, size_t part, int thread)
 {
     const struct linear *l = context;
     const struct op_linear *s = &l->sizes;
     const size_t in = s->in_width, out = s->out_width;
     const size_t first = part * l->split.rows, end = smaller(first + l->split.rows, s->rows);
-    float *sum = l->partial + part * out * in;
-    float *bias_sum = l->partial + l->split.parts * out * in + part * out;
-    float *panels = l->blocks + (size_t)thread * SUM_ROWS * padded(l->cpu, in);
+    float *sum = l->partial + part * out * in, *panels = l->blocks + (size_t)thread * SUM_ROWS * padded(l->cpu, in);
     for (size_t r = first; r < end; r += SUM_ROWS) {
         const size_t rows = smaller(SUM_ROWS, end - r);
-        const float *d = l->call->d_out + r * out;
-        if (l->call->d_in[1] != NULL) {
-            l->cpu->k->pack_rows(rows, in, (const float *)l->call->in[0] + r * in, in, 1.0f, panels);
-            struct product p = {.m = out,
-                                .n = in,
-                                .k = rows,
-                                .a = d,
-                                .a_row = 1,
-                                .a_step = out,
-                                .b = panels,
-                                .c = sum,
-                                .c_row = in,
-                                .init = r == first ? NULL : sum,
-                                .init_row = in};
-            l->cpu->k->product(&p);
-        }
-        if (l->call->d_in[2] == NULL) continue;
-        if (r == first)
-            for (size_t j = 0; j < out; j++) bias_sum[j] = 0.0f;
-        for (size_t i = 0; i < rows; i++) l->cpu->k->add(out, d + i * out, bias_sum);
+        l->cpu->k->pack_rows(rows, in, (const float *)l->call->in[0] + r * in, in, 1.0f, panels);
+        l->cpu->k->product(&(struct product){.m = out,
+                                             .n = in,
+                                             .k = rows,
+                                             .a = l->call->d_out + r * out,
+                                             .a_row = 1,
+                                             .a_step = out,
+                                             .b = panels,
+                                             .c = sum,
+                                             .c_row = in,
+                                             .init = r == first ? NULL : sum,
+                                             .init_row = in});
     }
 }
 
-static size_t partial_floats(const struct op_linear *s)
+static void weight_by_parts(struct linear *l)
 {
-    return cpu_split_parts_max(s->rows) * s->out_width * (s->in_width + 1);
+    const size_t numbers = l->sizes.out_width * l->sizes.in_width;
+    l->blocks = l->partial + round_up(l->split.parts * numbers, 16);
+    threads_run(l->cpu->pool, l->split.parts, weight_part, l);
+    cpu_split_sum(l->cpu, l->split.parts, numbers, l->partial, l->call->d_in[1]);
+}
+
+static void bias_part(void *context, size_t part, int thread)
+{
+    const struct linear *l = context;
+    const size_t out = l->sizes.out_width, first = part * l->split.rows;
+    float *sum = l->partial + part * out;
+    (void)thread;
+    for (size_t j = 0; j < out; j++) sum[j] = 0.0f;
+    for (size_t i = first; i < smaller(first + l->split.rows, l->sizes.rows); i++)
+        l->cpu->k->add(out, l->call->d_out + i * out, sum);
 }
 
 static void linear_backward(void *state, const struct op_call *call)
 {
-    struct linear l = {.cpu = state, .call = call, .sizes = call->op->linear, .panels = call->scratch};
+    struct linear l = {.cpu = state,
+                       .call = call,
+                       .sizes = call->op->linear,
+                       .panels = call->scratch,
+                       .partial = call->scratch,
+                       .blocks = call->scratch,
+                       .split = cpu_split_of(call->op->linear.rows)};
     const struct op_linear *s = &l.sizes;
-    const struct cpu_kernels *k = l.cpu->k;
     if (call->d_in[0] != NULL) {
-        k->pack_rows(s->out_width, s->in_width, call->in[1], s->in_width, 1.0f, l.panels);
+        threads_run(l.cpu->pool, padded(l.cpu, s->in_width) / l.cpu->k->nr, pack_input_panel, &l);
         threads_run(l.cpu->pool, row_blocks(s->rows), input_block, &l);
     }
-    if (call->d_in[1] != NULL || call->d_in[2] != NULL) {
-        l.split = cpu_split_of(s->rows);
-        l.partial = call->scratch;
-        l.blocks = l.partial + round_up(partial_floats(s), 16);
-        threads_run(l.cpu->pool, l.split.parts, weight_part, &l);
-        if (call->d_in[1] != NULL)
-            cpu_split_sum(l.cpu, l.split.parts, s->out_width * s->in_width, l.partial, call->d_in[1]);
-        if (call->d_in[2] != NULL)
-            cpu_split_sum(l.cpu, l.split.parts, s->out_width, l.partial + l.split.parts * s->out_width * s->in_width,
-                          call->d_in[2]);
+    if (call->d_in[1] != NULL && goes_by_rows(s)) weight_by_rows(&l);
+    else if (call->d_in[1] != NULL) weight_by_parts(&l);
+    if (call->d_in[2] != NULL) {
+        threads_run(l.cpu->pool, l.split.parts, bias_part, &l);
+        cpu_split_sum(l.cpu, l.split.parts, s->out_width, l.partial, call->d_in[2]);
     }
     if (call->d_in[3] != NULL) threads_run(l.cpu->pool, row_blocks(s->rows), residual_block, &l);
 }
@@ -167,9 +228,11 @@ static size_t backward_scratch(const void *state, const struct op *op)
 {
     const struct cpu *cpu = state;
     const struct op_linear *s = &op->linear;
-    size_t input = padded(cpu, s->in_width) * s->out_width;
-    size_t weight = round_up(partial_floats(s), 16) + cpu->n_threads * SUM_ROWS * padded(cpu, s->in_width);
-    return (input > weight ? input : weight) * sizeof(float);
+    /* Fewer rows may go the other way: so either's numbers are bounded by the lesser of the two. */
+    const size_t parts = cpu_split_parts_max(s->rows) * s->out_width, width = padded(cpu, s->in_width),
+                 input = width * s->out_width,
+                 weight = smaller(s->rows, parts) * width + 16 + cpu->n_threads * SUM_ROWS * width;
+    return (input > weight ? (input > parts ? input : parts) : (weight > parts ? weight : parts)) * sizeof(float);
 }
 
 const struct tensor_kernels cpu_linear = {forward_scratch, backward_scratch, linear_forward, linear_backward};
