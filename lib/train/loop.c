@@ -246,6 +246,14 @@ fail:
     return error;
 }
 
+/* What rows have cost rank 0, of all the time since the first step began. */
+static void say_rows(const struct trainer *t, double started)
+{
+    double seconds = train_data_seconds(&t->data), all = trainer_clock() - started;
+    trainer_say(t, "rows: %.3f s of %.3f s went to gathering and waiting for them (%.2f %%)", seconds, all,
+                100 * seconds / (all > 0 ? all : 1));
+}
+
 int train_run(const struct train_options *o, struct comm *c, const struct train_report *report,
               struct train_result *result, struct tabft_failure *f)
 {
@@ -259,7 +267,10 @@ int train_run(const struct train_options *o, struct comm *c, const struct train_
     if (complete) return 0;
     TRY(trainer_open(&t, f));
     TRY(begin(&t, &p, f));
-    TRY(run_epochs(&t, &p, f));
+    double started = trainer_clock();
+    error = run_epochs(&t, &p, f);
+    if (error == 0 || error == TABFT_STOPPED) say_rows(&t, started);
+    if (error < 0) goto fail;
     item_room_close(&t);
     TRY(trainer_agree(&t, record_run(&t, &p, trainer_seconds(&p), f), f));
     state_clear(&t);
