@@ -43,10 +43,13 @@ const char prep_help[] = "Usage: tabft-prep pack [OPTION]... -o OUT.tbf INPUT...
                          "      --decimal C        decimal point: . (default) or ,\n"
                          "      --no-header        the first record is data; columns are x0, x1, ...\n"
                          "      --fill-short       short records are filled with missing cells\n"
-                         "      --part I/N         rows of part I (from 0) of N; merge joins the parts\n"
+                         "      --part I/N         part I (from 0) of N, reading its bytes or files alone;\n"
+                         "                         merge joins the parts\n"
                          "      --part array       the part of this task of a Slurm job array\n"
                          "      --unpacked SIZE    bytes that a gzipped input may unpack to, as 20G\n"
                          "                         (default: 1G, or 100 times its own)\n"
+                         "      --survey PART.tbf  cells of that other part count for kinds too (again for\n"
+                         "                         more): where merge asks for it\n"
                          "      --block-bytes N    text a thread takes at a time (default 1048576)\n"
                          "\n"
                          "split:\n"
@@ -81,6 +84,7 @@ static const struct option long_options[] = {{"output", required_argument, NULL,
                                              {"fill-short", no_argument, NULL, OPT_FILL_SHORT},
                                              {"part", required_argument, NULL, OPT_PART},
                                              {"unpacked", required_argument, NULL, OPT_UNPACKED},
+                                             {"survey", required_argument, NULL, OPT_SURVEY},
                                              {"block-bytes", required_argument, NULL, OPT_BLOCK_BYTES},
                                              {"test", required_argument, NULL, OPT_TEST},
                                              {"seed", required_argument, NULL, OPT_SEED},
@@ -168,6 +172,7 @@ static int read_option(int found, struct given *g, struct tabft_failure *f)
     case OPT_FILL_SHORT: o->fill_short = true; break;
     case OPT_PART: return read_part(optarg, o, f);
     case OPT_UNPACKED: return tool_bytes("--unpacked", optarg, &o->unpacked_limit, f);
+    case OPT_SURVEY: g->survey[o->n_survey++] = optarg; break;
     case OPT_BLOCK_BYTES:
         error = tool_integer("--block-bytes", optarg, 1, 64 << 20, &n, f);
         o->block_bytes = (size_t)n;
@@ -189,6 +194,7 @@ void prep_given_clear(struct given *g)
 {
     free(g->text);
     free(g->numeric);
+    free(g->survey);
     free(g->na);
     free(g->na_text);
 }
@@ -201,6 +207,7 @@ int prep_read_options(int argc, char **argv, const int *allowed, struct given *g
     memcpy(g->na_list, default_na, sizeof default_na);
     TRY(memory_new(&g->text, (size_t)argc, sizeof *g->text, "options", f));
     TRY(memory_new(&g->numeric, (size_t)argc, sizeof *g->numeric, "options", f));
+    TRY(memory_new(&g->survey, (size_t)argc, sizeof *g->survey, "options", f));
     while ((found = getopt_long(argc, argv, ":o:", long_options, NULL)) != -1) {
         const int *a = allowed;
         if (found == ':' || found == '?') TRY(tool_bad_option(argv, found, f));
@@ -210,6 +217,7 @@ int prep_read_options(int argc, char **argv, const int *allowed, struct given *g
     }
     g->pack.text = g->text;
     g->pack.numeric = g->numeric;
+    g->pack.survey = g->survey;
     g->pack.na = g->na_list;
     g->pack.text_na = g->na_text_list;
     return 0;

@@ -26,6 +26,7 @@ enum {
     OPT_NO_HEADER,
     OPT_FILL_SHORT,
     OPT_PART,
+    OPT_SURVEY,
     OPT_BLOCK_BYTES,
     OPT_UNPACKED,
     OPT_TEST,
@@ -42,7 +43,7 @@ struct given {
     const char *output;
     bool force, quiet, json;
     uint64_t threads;
-    const char **text, **numeric; /* [argc] */
+    const char **text, **numeric, **survey; /* [argc] */
     char *na, *na_text;           /* copies that the lists point into */
     const char *na_list[PACK_NA_MAX], *na_text_list[PACK_NA_MAX];
 };

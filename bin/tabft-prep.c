@@ -34,7 +34,8 @@ static int run_pack(int argc, char **argv, struct tabft_failure *f)
                                   OPT_TARGET,    OPT_TASK,        OPT_CLASSES,   OPT_SCHEMA,
                                   OPT_TEXT,      OPT_NUMERIC,     OPT_NA,        OPT_NA_TEXT,
                                   OPT_DELIMITER, OPT_DECIMAL,     OPT_NO_HEADER, OPT_FILL_SHORT,
-                                  OPT_PART,      OPT_BLOCK_BYTES, OPT_UNPACKED,  0};
+                                  OPT_PART,      OPT_BLOCK_BYTES, OPT_UNPACKED,  OPT_SURVEY,
+                                  0};
     int error = 0;
     struct given g;
     struct threads *pool = NULL;

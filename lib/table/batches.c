@@ -1,6 +1,5 @@
 /* Pass 1, reading: an input comes in batches of blocks; these are cut into segments of whole records by counting
  * quotes, the segments are surveyed in parallel, and what they found is added up in their order. */
-#include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +19,8 @@ struct batch {
     struct found *found; /* [blocks_max + 1] */
     struct segment *segment;
     size_t n_segments, blocks_max;
-    struct sha256_ctx sha;
     bool digest;
+    struct tabft_failure digest_failure;
     struct loop_failure failure;
 };
 
@@ -96,12 +95,23 @@ static size_t cut_segments(struct batch *b, bool last)
     return end;
 }
 
+/* The batch's new bytes, as far as they are this part's. */
+static void digest_fresh(struct batch *b)
+{
+    uint64_t begin = b->offset + b->carry, end = b->p->range[b->input].bytes_end;
+    size_t n = b->n - b->carry;
+    if (begin >= end) return;
+    if (n > end - begin) n = (size_t)(end - begin);
+    /* A failure stays in the batch until the loop has ended. */
+    if (digest_add(&b->p->input[b->input].digest, b->text + b->carry, n, &b->digest_failure) < 0) b->digest = false;
+}
+
 static void survey_segment(void *context, size_t block, int thread)
 {
     struct batch *b = context;
     (void)thread;
     if (block == 0) { /* the digest first: it is the longest piece */
-        if (b->digest) sha256_update(&b->sha, b->n - b->carry, (const uint8_t *)b->text + b->carry);
+        if (b->digest) digest_fresh(b);
         return;
     }
     struct found *found = &b->found[block - 1];
@@ -118,6 +128,7 @@ static int survey_segments(struct batch *b, struct tabft_failure *f)
         b->found[i].segment = &b->segment[i];
     }
     threads_run(b->p->pool, b->n_segments + 1, survey_segment, b);
+    if (b->digest_failure.code != 0) FAIL(f, b->digest_failure.code, "%s", b->digest_failure.message);
     for (size_t i = 0; i < b->n_segments; i++) TRY(found_merge(b->p, &b->found[i], f));
 fail:
     return error;
@@ -155,15 +166,23 @@ fail:
     return error;
 }
 
-static int digest_head(struct batch *b, uint64_t end, struct tabft_failure *f)
+/* Bytes of this part that lie before its first record: the header, or the end of a record of the part before. */
+static int digest_before(struct batch *b, const struct range *r, struct tabft_failure *f)
 {
     int error = 0;
-    uint8_t *head = NULL;
-    TRY(memory_new(&head, (size_t)end, 1, "a header", f));
-    TRY(input_get(&b->p->input[b->input], 0, head, (size_t)end, f));
-    sha256_update(&b->sha, (size_t)end, head);
+    uint8_t *text = NULL;
+    struct input *in = &b->p->input[b->input];
+    uint64_t end = r->begin < r->bytes_end ? r->begin : r->bytes_end;
+    TRY(digest_open(&in->digest, r->bytes_end - r->bytes_begin, f));
+    TRY(memory_new(&text, DIGEST_BLOCK, 1, "text", f));
+    for (uint64_t at = r->bytes_begin; at < end;) {
+        size_t n = end - at < DIGEST_BLOCK ? (size_t)(end - at) : DIGEST_BLOCK;
+        TRY(input_get(in, at, text, n, f));
+        TRY(digest_add(&in->digest, text, n, f));
+        at += n;
+    }
 fail:
-    free(head);
+    free(text);
     return error;
 }
 
@@ -171,24 +190,24 @@ static int survey_input(struct batch *b, size_t i, struct tabft_failure *f)
 {
     int error = 0;
     struct input *in = &b->p->input[i];
+    const struct range *r = &b->p->range[i];
     b->input = i;
     b->carry = 0;
-    b->offset = b->p->is_npy ? b->p->npy[i].offset : in->start;
+    b->offset = r->begin;
     b->block_bytes = b->p->options->block_bytes;
     if (b->p->is_npy) { /* whole rows */
         size_t row = (size_t)b->p->npy[i].columns * b->p->npy[i].item;
         b->block_bytes = b->block_bytes < row ? row : b->block_bytes / row * row;
     }
     b->digest = !in->digested;
-    sha256_init(&b->sha);
-    if (b->digest) TRY(digest_head(b, b->offset, f));
+    if (b->digest) TRY(digest_before(b, r, f));
     uint64_t at = b->offset;
-    while (at < in->size) {
+    while (at < r->end) {
         size_t carried = b->carry;
-        TRY(next_batch(b, in->size - at, f));
+        TRY(next_batch(b, r->end - at, f));
         at += b->n - carried;
     }
-    if (b->digest) sha256_digest(&b->sha, sizeof in->sha256, in->sha256);
+    if (b->digest) TRY(digest_end(&in->digest, f));
     in->digested = true;
 fail:
     return error;
@@ -202,7 +221,8 @@ int pack_survey(struct pack *p, struct tabft_failure *f)
     TRY(memory_new(&b.segment, b.blocks_max, sizeof *b.segment, "blocks", f));
     TRY(memory_new(&b.found, b.blocks_max, sizeof *b.found, "blocks", f));
     for (size_t i = 0; i < b.blocks_max; i++) TRY(found_new(&b.found[i], p, f));
-    for (size_t i = 0; i < p->options->n_inputs; i++) TRY(survey_input(&b, i, f));
+    for (size_t i = 0; i < p->options->n_inputs; i++)
+        if (p->range[i].used) TRY(survey_input(&b, i, f));
 fail:
     for (size_t i = 0; b.found != NULL && i < b.blocks_max; i++) found_free(&b.found[i], p);
     free(b.found);

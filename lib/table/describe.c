@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "table/digest.h"
 #include "table/packed.h"
 #include "table/prep.h"
 #include "tbf/tbf.h"
@@ -73,11 +74,11 @@ static void put_table(FILE *to, const struct packed_reader *r)
     for (size_t i = 0; i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
         const char *name = json_string_value(json_object_get(in, "name")),
-                   *digest = json_string_value(json_object_get(in, "sha256"));
+                   *digest = json_string_value(json_object_get(in, DIGEST_NAME));
         if (name == NULL || digest == NULL) continue;
         (void)fputs("made from ", to);
         put_plain(to, name);
-        (void)fputs(", SHA-256 ", to);
+        (void)fputs(", SHA-256 of the SHA-256s of 256 KiB blocks ", to);
         put_plain(to, digest);
         (void)fputc('\n', to);
     }

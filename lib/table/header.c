@@ -135,7 +135,7 @@ static int need_column(const struct pack *p, struct column_plan *const *sorted, 
 {
     *out = find_column(p, sorted, name);
     if (*out != NULL) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: %s %s: no such column; the first is called %s", input_said(&p->input[0]),
+    return tabft_fail(f, TABFT_INPUT, "%s: %s %s: no such column; the first is called %s", input_said(&p->input[p->first]),
                       option, name, p->column[0].name);
 }
 
@@ -150,7 +150,7 @@ static int apply_schema(struct pack *p, struct column_plan *const *sorted, const
         struct column_plan *column = find_column(p, sorted, s->column[c].name);
         bool is_target = s->target == (ptrdiff_t)c;
         if (column == NULL && !is_target) {
-            FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing", input_said(&p->input[0]), s->column[c].name,
+            FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing", input_said(&p->input[p->first]), s->column[c].name,
                  p->options->schema);
         }
         if (column == NULL) continue;
@@ -180,7 +180,7 @@ static int apply_options(struct pack *p, struct tabft_failure *f)
     qsort(sorted, p->n_columns, sizeof *sorted, compare_plans);
     for (size_t c = 1; c < p->n_columns; c++) {
         if (strcmp(sorted[c - 1]->name, sorted[c]->name) == 0) {
-            FAIL(f, TABFT_INPUT, "%s: two columns are called %s; give each a name of its own", input_said(&p->input[0]),
+            FAIL(f, TABFT_INPUT, "%s: two columns are called %s; give each a name of its own", input_said(&p->input[p->first]),
                  sorted[c]->name);
         }
     }
@@ -230,13 +230,13 @@ static int check_names(const struct pack *p, const struct input *in, const struc
 {
     if (names->n != p->n_columns) {
         return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", input_said(in), names->n,
-                          input_said(&p->input[0]), p->n_columns);
+                          input_said(&p->input[p->first]), p->n_columns);
     }
     for (size_t c = 0; c < names->n; c++) {
         if (strcmp(names->name[c], p->column[c].name) == 0) continue;
         return tabft_fail(f, TABFT_INPUT,
                           "%s: column %zu is called %s, and %s in %s; files of one table have the same header",
-                          input_said(in), c + 1, names->name[c], p->column[c].name, input_said(&p->input[0]));
+                          input_said(in), c + 1, names->name[c], p->column[c].name, input_said(&p->input[p->first]));
     }
     return 0;
 }
@@ -245,16 +245,17 @@ int pack_header(struct pack *p, struct tabft_failure *f)
 {
     int error = 0;
     struct names names = {0};
-    p->is_npy = p->input[0].is_npy;
+    p->is_npy = p->input[p->first].is_npy;
     for (size_t i = 0; i < p->options->n_inputs; i++) {
         struct input *in = &p->input[i];
+        if (!p->range[i].used && i != p->first) continue;
         if (in->is_npy != p->is_npy)
             FAIL(f, TABFT_INPUT, "%s: text and NPY files do not make one table", input_said(in));
         if (p->is_npy) {
             TRY(npy_open(&p->npy[i], in, f));
-            if (p->npy[i].type != p->npy[0].type)
+            if (p->npy[i].type != p->npy[p->first].type)
                 FAIL(f, TABFT_INPUT, "%s: holds other numbers than %s; save both as one type", input_said(in),
-                     input_said(&p->input[0]));
+                     input_said(&p->input[p->first]));
             for (size_t c = 0; c < p->npy[i].columns; c++) {
                 char made[32];
                 TRY(add_name(&names, made, (size_t)snprintf(made, sizeof made, "x%zu", c), f));
@@ -262,7 +263,7 @@ int pack_header(struct pack *p, struct tabft_failure *f)
         } else {
             TRY(text_names(p, in, &names, f));
         }
-        if (i == 0) TRY(set_columns(p, &names, f));
+        if (i == p->first) TRY(set_columns(p, &names, f));
         else TRY(check_names(p, in, &names, f));
         names_clear(&names);
     }

@@ -35,7 +35,6 @@ struct unpack {
     uint64_t record;            /* where the record at hand begins */
     bool quoted, blank, matrix; /* in quotes; nothing but line ends so far; NPY, which has no records */
     struct file_stream *stream;
-    struct sha256_ctx sha;
     z_stream z;
     bool gzip, inside; /* inside a member */
     size_t members;
@@ -115,7 +114,7 @@ static int unpack_stream(struct unpack *u, struct tabft_failure *f)
         TRY(file_stream_read(u->stream, u->chunk, CHUNK, &got, f));
         if (got == 0) break;
         if (first) u->gzip = got >= 2 && u->chunk[0] == 0x1f && u->chunk[1] == 0x8b;
-        sha256_update(&u->sha, got, u->chunk);
+        TRY(digest_add(&u->in->digest, u->chunk, got, f));
         u->in->stored_size += got;
         if (u->gzip) TRY(inflate_chunk(u, got, f));
         else TRY(put(u, u->chunk, got, f));
@@ -126,7 +125,7 @@ static int unpack_stream(struct unpack *u, struct tabft_failure *f)
              "make it again",
              input_said(u->in), u->members, (unsigned long long)u->in->stored_size);
     }
-    sha256_digest(&u->sha, sizeof u->in->sha256, u->in->sha256);
+    TRY(digest_end(&u->in->digest, f));
     u->in->digested = true;
     u->in->size = file_scratch_size(u->in->scratch);
 fail:
@@ -137,9 +136,10 @@ static int open_scratch(struct input *in, const char *near, uint64_t limit, stru
 {
     int error = 0;
     struct unpack u = {.in = in, .limit = limit, .blank = true};
-    sha256_init(&u.sha);
+    digest_clear(&in->digest);
     if (inflateInit2(&u.z, 15 + 16) != Z_OK)
         return tabft_fail(f, TABFT_SYSTEM, "%s: no memory to unpack it", input_said(in));
+    TRY(digest_open(&in->digest, 0, f));
     TRY(memory_new(&u.chunk, CHUNK, 1, "a read buffer", f));
     TRY(memory_new(&u.plain, CHUNK, 1, "a read buffer", f));
     TRY(file_scratch_open(&in->scratch, near, f));
@@ -163,6 +163,26 @@ static const char *foreign_encoding(const unsigned char *b, size_t n)
     if (n >= 4 && b[0] != 0 && b[1] == 0 && b[2] != 0 && b[3] == 0) return "UTF-16LE";
     if (n >= 4 && b[0] == 0 && b[1] != 0 && b[2] == 0 && b[3] != 0) return "UTF-16BE";
     return NULL;
+}
+
+int input_look(struct input *in, const char *path, bool *plain, struct tabft_failure *f)
+{
+    int error = 0;
+    struct stat st;
+    unsigned char head[2] = {0};
+    const char *slash = strrchr(path, '/');
+    *in = (struct input){.path = path, .name = slash == NULL ? path : slash + 1};
+    if (strcmp(path, "-") == 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode)))
+        FAIL(f, TABFT_USE, "%s: parts are read from regular files, each task its own bytes; write it to one",
+             input_said(in));
+    TRY(file_reader_open(&in->reader, path, f));
+    in->stored_size = file_reader_size(in->reader);
+    if (in->stored_size >= 2) TRY(input_get(in, 0, head, 2, f));
+    *plain = !(head[0] == 0x1f && head[1] == 0x8b);
+fail:
+    file_reader_close(in->reader);
+    in->reader = NULL;
+    return error;
 }
 
 int input_open(struct input *in, const char *path, const char *near, uint64_t unpacked_limit, struct tabft_failure *f)
@@ -258,6 +278,7 @@ void input_close(struct input *in)
 {
     file_reader_close(in->reader);
     file_scratch_close(in->scratch);
+    digest_clear(&in->digest);
     in->reader = NULL;
     in->scratch = NULL;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/failure.h"
+#include "table/digest.h"
 
 struct file_reader;
 struct file_scratch;
@@ -19,12 +20,15 @@ struct input {
     struct file_scratch *scratch; /* instead of reader */
     uint64_t size;                /* bytes that input_get reads: unpacked */
     uint64_t stored_size;         /* bytes of the file as it lies */
-    bool digested;                /* sha256 is known already (it went through a scratch file) */
-    uint8_t sha256[32];           /* of the bytes as they lie */
+    bool digested;                /* `digest` is known already (it went through a scratch file) */
+    struct digest digest;         /* of the bytes as they lie */
     uint64_t start;               /* where text begins: after a byte-order mark */
     bool is_npy;
 };
 
+/* Only path, name and stored size, of a regular file; *plain: it is not gzipped, so it can be read anywhere. Refuses
+ * pipes. */
+int input_look(struct input *in, const char *path, bool *plain, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Opens and, where needed, unpacks. `near` is the output, beside which scratch files lie. Refuses UTF-16 and UTF-32 by
  * name. What unpacks to more than unpacked_limit bytes (0: 1 GiB or 100 times as many as it has packed) is refused
  * when it gets there, and so is a record of more than RECORD_MAX bytes. */

@@ -9,8 +9,6 @@
 #include "table/labels.h"
 #include "table/pack_internal.h"
 
-enum { AUTO_LABELS_MAX = 20 }; /* whole numbers: at most so many different ones make --task auto say classification */
-
 static void place_text(const struct pack *p, const struct seen *seen, char text[MESSAGE_MAX])
 {
     uint64_t line = 0, column = 0;
@@ -25,8 +23,7 @@ static void place_text(const struct pack *p, const struct seen *seen, char text[
 
 static uint64_t numbers_of(const struct survey *s) { return s->n_integer + s->n_big + s->n_float; }
 
-/* Kind of a column whose cells decide, and the cell that makes it text. */
-static enum table_kind kind_of(const struct survey *s, const struct seen **because)
+enum table_kind pack_kind_of(const struct survey *s, const struct seen **because)
 {
     *because = NULL;
     if (s->n_text > 0) *because = &s->text;
@@ -41,10 +38,16 @@ static enum table_kind kind_of(const struct survey *s, const struct seen **becau
 static int decide_kind(const struct pack *p, const struct column_plan *plan, enum table_kind *kind,
                        struct tabft_failure *f)
 {
-    const struct survey *s = &plan->survey;
+    struct survey all = plan->survey;
+    const struct survey *s = &all, *others = &plan->others;
     const struct seen *because;
     char place[MESSAGE_MAX];
-    *kind = plan->force_text ? TABLE_TEXT : kind_of(s, &because);
+    all.n_integer += others->n_integer;
+    all.n_big += others->n_big;
+    all.n_float += others->n_float;
+    all.n_boolean += others->n_boolean;
+    all.n_text += others->n_text;
+    *kind = plan->force_text ? TABLE_TEXT : pack_kind_of(s, &because);
     if (plan->force_text || *kind != TABLE_TEXT) {
         if (*kind == TABLE_INTEGER && plan->force_float) *kind = TABLE_FLOAT;
         if (*kind != TABLE_BOOLEAN || !plan->force_number) return 0;
@@ -57,6 +60,7 @@ static int decide_kind(const struct pack *p, const struct column_plan *plan, enu
         *kind = TABLE_FLOAT;
         return 0;
     }
+    if (!because->any) return 0; /* another part has it, and says so */
     place_text(p, because, place);
     if (plan->force_number)
         return tabft_fail(f, TABFT_INPUT, "%s: \"%s\" in column %s is no number; correct it, or list it with --na",
@@ -161,7 +165,7 @@ static int decide_task(struct pack *p, struct tabft_failure *f)
         TRY(take_values(p, kind, &v, f));
         bool many = target->collected.overflow || v.n > TABLE_LABELS_MAX ||
                     (kind == TABLE_TEXT && target->collected.texts.n > TABLE_LABELS_MAX);
-        bool few = number && v.whole && !many && v.n > 0 && v.n <= AUTO_LABELS_MAX;
+        bool few = number && v.whole && !many && v.n > 0 && v.n <= PACK_AUTO_LABELS_MAX;
         if (p->task == TABLE_NO_TASK) p->task = !number || few ? TABLE_CLASSIFICATION : TABLE_REGRESSION;
         if (p->task == TABLE_CLASSIFICATION && many) {
             FAIL(f, TABFT_INPUT,

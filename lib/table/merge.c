@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "table/dictionary.h"
 #include "table/labels.h"
+#include "table/merge_parts.h"
 #include "table/number.h"
 #include "table/packed.h"
 #include "table/prep.h"
@@ -24,6 +25,7 @@ struct conversion {
 
 struct merge {
     size_t n_parts, n_columns;
+    size_t base; /* the part whose target and task are the whole's */
     struct packed_reader **part;    /* [n_parts] in the order of rows */
     struct conversion **conversion; /* [n_parts][n_columns] */
     struct schema schema;
@@ -44,70 +46,7 @@ static bool all_missing(const struct merge *m, size_t part, size_t c)
     return packed_reader_statistics(m->part[part])[c].n_missing == schema_of(m, part)->n_rows;
 }
 
-/* ---- parts of one table ---- */
-
-static json_int_t part_field(const struct packed_reader *r, const char *field)
-{
-    return json_integer_value(json_object_get(json_object_get(packed_reader_provenance(r), "part"), field));
-}
-
-static bool is_part(const struct packed_reader *r)
-{
-    return json_object_get(packed_reader_provenance(r), "part") != NULL;
-}
-
-static int compare_parts(const void *a, const void *b)
-{
-    json_int_t x = part_field(*(struct packed_reader *const *)a, "index"),
-               y = part_field(*(struct packed_reader *const *)b, "index");
-    return (x > y) - (x < y);
-}
-
-/* The provenance of the whole that a part is of. */
-static json_t *whole_of(const struct packed_reader *r)
-{
-    json_t *all = json_copy((json_t *)(uintptr_t)packed_reader_provenance(r));
-    if (all != NULL) json_object_del(all, "part");
-    return all;
-}
-
-/* Puts parts made by pack --part in order; each must be there once, and they must be of one table. */
-static int order_parts(struct merge *m, struct tabft_failure *f)
-{
-    int error = 0;
-    json_t *first = NULL, *other = NULL;
-    size_t n = 0;
-    for (size_t i = 0; i < m->n_parts; i++) n += is_part(m->part[i]);
-    if (n == 0) return 0;
-    for (size_t i = 0; n < m->n_parts && i < m->n_parts; i++) {
-        if (is_part(m->part[i]))
-            FAIL(f, TABFT_INPUT, "%s: is a part of a table (pack --part), and others here are whole tables",
-                 path_of(m, i));
-    }
-    qsort(m->part, m->n_parts, sizeof(struct packed_reader *), compare_parts);
-    first = whole_of(m->part[0]);
-    json_int_t of = part_field(m->part[0], "of");
-    for (size_t i = 0; i < m->n_parts; i++) {
-        json_int_t index = part_field(m->part[i], "index");
-        other = whole_of(m->part[i]);
-        if (!json_equal(first, other) || part_field(m->part[i], "of") != of) {
-            FAIL(f, TABFT_INPUT, "%s: is no part of the table that %s is a part of", path_of(m, i), path_of(m, 0));
-        }
-        json_decref(other);
-        other = NULL;
-        if (index == (json_int_t)i) continue;
-        if (i > 0 && index == part_field(m->part[i - 1], "index"))
-            FAIL(f, TABFT_INPUT, "%s: part %lld is there twice, here and in %s", path_of(m, i), (long long)index,
-                 path_of(m, i - 1));
-        FAIL(f, TABFT_INPUT, "part %zu of %lld is missing; give all parts", i, (long long)of);
-    }
-    if ((json_int_t)m->n_parts != of)
-        FAIL(f, TABFT_INPUT, "part %zu of %lld is missing; give all parts", m->n_parts, (long long)of);
-fail:
-    json_decref(first);
-    json_decref(other);
-    return error;
-}
+/* ---- provenance ---- */
 
 /* True where all were packed by this version with the same options: then one pack of all inputs would give the same. */
 static bool same_origin(const struct merge *m)
@@ -127,8 +66,12 @@ static bool same_origin(const struct merge *m)
 static int provenance(const struct merge *m, char **text, struct tabft_failure *f)
 {
     size_t size;
-    if (is_part(m->part[0])) return json_text(whole_of(m->part[0]), text, &size, f);
-    json_t *inputs = json_array(), *all;
+    json_t *inputs, *all;
+    if (merge_is_part(m->part[0])) {
+        int error = merge_whole_provenance(m->part, m->n_parts, &all, f);
+        return error < 0 ? error : json_text(all, text, &size, f);
+    }
+    inputs = json_array();
     if (same_origin(m)) {
         all = json_copy((json_t *)(uintptr_t)packed_reader_provenance(m->part[0]));
         for (size_t i = 0; i < m->n_parts; i++)
@@ -148,7 +91,7 @@ static int provenance(const struct merge *m, char **text, struct tabft_failure *
 
 static int check_shape(const struct merge *m, size_t i, struct tabft_failure *f)
 {
-    const struct schema *a = schema_of(m, 0), *b = schema_of(m, i);
+    const struct schema *a = schema_of(m, m->base), *b = schema_of(m, i);
     if (a->n_columns != b->n_columns) {
         return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", path_of(m, i), b->n_columns, path_of(m, 0),
                           a->n_columns);
@@ -158,7 +101,7 @@ static int check_shape(const struct merge *m, size_t i, struct tabft_failure *f)
         return tabft_fail(f, TABFT_INPUT, "%s: column %zu is called %s, and %s in %s", path_of(m, i), c + 1,
                           b->column[c].name, a->column[c].name, path_of(m, 0));
     }
-    if (a->target == b->target && a->task == b->task) return 0;
+    if (a->target == b->target && (a->task == b->task || !merge_knows_task(m->part[i]))) return 0;
     return tabft_fail(f, TABFT_INPUT,
                       "%s: another target or task than in %s; pack both with the same --target and --task",
                       path_of(m, i), path_of(m, 0));
@@ -308,8 +251,11 @@ fail:
 static int unite(struct merge *m, struct tabft_failure *f)
 {
     int error = 0;
-    for (size_t i = 1; i < m->n_parts; i++) TRY(check_shape(m, i, f));
-    TRY(schema_copy(&m->schema, schema_of(m, 0), f));
+    while (m->base + 1 < m->n_parts && !merge_knows_task(m->part[m->base])) m->base++;
+    if (!merge_knows_task(m->part[m->base])) m->base = 0;
+    for (size_t i = 0; i < m->n_parts; i++) TRY(check_shape(m, i, f));
+    if (merge_is_part(m->part[0])) TRY(merge_check_kinds(m->part, m->n_parts, f));
+    TRY(schema_copy(&m->schema, schema_of(m, m->base), f));
     for (size_t i = 0; i < m->schema.n_labels; i++) free(m->schema.label[i]);
     free(m->schema.label);
     m->schema.label = NULL;
@@ -356,7 +302,9 @@ static int copy_rows(struct merge *m, struct sink *to, struct tabft_failure *f)
     for (size_t i = 0; i < m->n_parts; i++) {
         for (size_t g = 0; g < schema_groups(schema_of(m, i)); g++) {
             size_t n = packed_reader_group_rows(m->part[i], g);
-            TRY(packed_reader_group(m->part[i], m->pool, g, cells, f));
+            error = packed_reader_group(m->part[i], m->pool, g, cells, f);
+            if (error < 0) merge_name_part(m->part[i], f);
+            if (error < 0) goto fail;
             for (size_t c = 0; c < m->n_columns; c++) convert(m, i, c, &cells[c], n);
             TRY(sink_put(to, cells, n, NULL, 0, f));
         }
@@ -372,9 +320,8 @@ static int open_parts(struct merge *m, const char *const *input, struct tabft_fa
     int error = 0;
     TRY(memory_new(&m->part, m->n_parts, sizeof *m->part, "parts", f));
     TRY(memory_new(&m->conversion, m->n_parts, sizeof *m->conversion, "parts", f));
-    for (size_t i = 0; i < m->n_parts; i++)
-        TRY(packed_reader_open(&m->part[i], input[i], threads_count(m->pool), true, f));
-    TRY(order_parts(m, f));
+    TRY(merge_open_inputs(input, m->n_parts, threads_count(m->pool), m->part, f));
+    TRY(merge_order_parts(m->part, m->n_parts, f));
     m->n_columns = schema_of(m, 0)->n_columns;
     TRY(memory_new(&m->texts, m->n_columns, sizeof *m->texts, "dictionaries", f));
     for (size_t i = 0; i < m->n_parts; i++)

@@ -37,6 +37,8 @@ static int check_options(const struct pack_options *o, struct tabft_failure *f)
         return tabft_fail(f, TABFT_USE, "--classes and --task regression contradict each other");
     if (o->n_na > PACK_NA_MAX || o->n_text_na > PACK_NA_MAX)
         return tabft_fail(f, TABFT_USE, "more than %d spellings of missing cells", (int)PACK_NA_MAX);
+    if (o->n_survey > 0 && o->n_parts == 0)
+        return tabft_fail(f, TABFT_USE, "--survey is about the other parts of a --part");
     if (o->n_parts > 0 && o->part >= o->n_parts)
         return tabft_fail(f, TABFT_USE, "--part %zu/%zu: parts are numbered from 0", o->part, o->n_parts);
     if (o->block_bytes < 1 || o->block_bytes > 64 << 20)
@@ -50,8 +52,15 @@ static int open_inputs(struct pack *p, struct tabft_failure *f)
     const struct pack_options *o = p->options;
     TRY(memory_new(&p->input, o->n_inputs, sizeof *p->input, "inputs", f));
     TRY(memory_new(&p->npy, o->n_inputs, sizeof *p->npy, "inputs", f));
-    for (size_t i = 0; i < o->n_inputs; i++) TRY(input_open(&p->input[i], o->input[i], o->output, o->unpacked_limit, f));
-    bool tabs = input_named(&p->input[0], "tsv") || input_named(&p->input[0], "tab");
+    TRY(pack_share(p, f));
+    while (p->first + 1 < o->n_inputs && !p->range[p->first].used) p->first++;
+    /* A part that has no bytes has a header all the same. */
+    if (!p->range[p->first].used) p->first = 0;
+    for (size_t i = 0; i < o->n_inputs; i++)
+        if (p->range[i].used || i == p->first)
+            TRY(input_open(&p->input[i], o->input[i], o->output, o->unpacked_limit, f));
+    const struct input *named = &p->input[0];
+    bool tabs = input_named(named, "tsv") || input_named(named, "tab");
     p->format = (struct format){.delimiter = o->delimiter != 0 ? o->delimiter
                                              : tabs            ? '\t'
                                                                : ',',
@@ -74,18 +83,20 @@ static json_t *json_inputs(const struct pack *p)
     json_t *inputs = json_array();
     for (size_t i = 0; i < p->options->n_inputs; i++) {
         const struct input *in = &p->input[i];
-        char hex[65];
-        for (size_t k = 0; k < 32; k++) (void)snprintf(hex + 2 * k, 3, "%02x", in->sha256[k]);
+        char hex[2 * DIGEST_SIZE + 1];
         json_t *name = json_string(in->name); /* NULL where the name is not UTF-8 */
-        json_array_append_new(inputs,
-                              json_pack("{s:o, s:I, s:s}", "name", name != NULL ? name : json_string("(not UTF-8)"),
-                                        "bytes", (json_int_t)in->stored_size, "sha256", hex));
+        json_t *entry = json_pack("{s:o, s:I}", "name", name != NULL ? name : json_string("(not UTF-8)"), "bytes",
+                                  (json_int_t)in->stored_size);
+        digest_root(in->digest.leaf, in->digest.n, hex);
+        /* Of a part nobody knows that of whole files yet: merge adds it. */
+        if (p->options->n_parts == 0) json_object_set_new(entry, DIGEST_NAME, json_string(hex));
+        json_array_append_new(inputs, entry);
     }
     return inputs;
 }
 
 /* What made the file: no times, no places, no threads, so that it can be made again bit for bit. */
-static int provenance(const struct pack *p, uint64_t first_row, char **text, struct tabft_failure *f)
+static int provenance(const struct pack *p, char **text, struct tabft_failure *f)
 {
     const struct pack_options *o = p->options;
     char delimiter[2] = {p->format.delimiter, '\0'}, point[2] = {p->format.point, '\0'};
@@ -95,12 +106,7 @@ static int provenance(const struct pack *p, uint64_t first_row, char **text, str
                                 "na", json_list(o->na, o->n_na), "na_text", json_list(o->text_na, o->n_text_na));
     json_t *all = json_pack("{s:s, s:s, s:o, s:o}", "tool", "tabft-prep pack", "version", PACKAGE_VERSION, "inputs",
                             json_inputs(p), "options", options);
-    if (all != NULL && o->n_parts > 0) {
-        json_object_set_new(all, "part",
-                            json_pack("{s:I, s:I, s:I, s:I}", "index", (json_int_t)o->part, "of",
-                                      (json_int_t)o->n_parts, "first_row", (json_int_t)first_row, "all_rows",
-                                      (json_int_t)p->n_rows));
-    }
+    if (all != NULL && o->n_parts > 0) json_object_set_new(all, "part", pack_part_json(p));
     size_t size;
     return json_text(all, text, &size, f);
 }
@@ -111,14 +117,11 @@ static int write_table(struct pack *p, struct tabft_failure *f)
     const struct pack_options *o = p->options;
     struct packed_writer *w = NULL, *closing;
     char *made_by = NULL;
-    size_t parts = o->n_parts == 0 ? 1 : o->n_parts, part = o->n_parts == 0 ? 0 : o->part;
-    uint64_t first = (uint64_t)((unsigned __int128)p->n_rows * part / parts),
-             end = (uint64_t)((unsigned __int128)p->n_rows * (part + 1) / parts);
-    p->schema.n_rows = (size_t)(end - first);
-    TRY(provenance(p, first, &made_by, f));
+    p->schema.n_rows = (size_t)p->n_rows;
+    TRY(provenance(p, &made_by, f));
     TRY(packed_writer_open(
         &w, &(struct packed_start){o->output, o->force, PACK_LEVEL, &p->schema, p->texts, made_by, NULL}, p->pool, f));
-    TRY(pack_fill(p, w, first, end - first, f));
+    TRY(pack_fill(p, w, 0, p->n_rows, f));
     for (size_t i = 0; i < o->n_inputs; i++) TRY(input_unchanged(&p->input[i], f));
     closing = w;
     w = NULL;
@@ -148,6 +151,7 @@ static void clear(struct pack *p)
     free(p->input);
     free(p->npy);
     free(p->segment);
+    free(p->range);
     schema_clear(&p->schema);
     if (p->locale != (locale_t)0) freelocale(p->locale);
 }
@@ -161,12 +165,15 @@ int prep_pack(const struct pack_options *options, struct threads *pool, const st
                      .say = say,
                      .target = TABLE_NO_TARGET,
                      .task = options->classes ? TABLE_CLASSIFICATION : options->task};
+    p.asked = p.task;
     p.schema.target = TABLE_NO_TARGET;
     TRY(check_options(options, f));
     TRY(number_locale(&p.locale, f));
     TRY(open_inputs(&p, f));
     TRY(pack_header(&p, f));
+    TRY(pack_ranges(&p, f));
     TRY(pack_survey(&p, f));
+    TRY(pack_add_surveys(&p, f));
     TRY(pack_decide(&p, f));
     TRY(pack_collect(&p, f));
     TRY(pack_labels(&p, f));

@@ -6,6 +6,7 @@
 #define TABFT_TABLE_PACK_INTERNAL_H
 
 #include "table/dictionary.h"
+#include "table/digest.h"
 #include "table/input.h"
 #include "table/packed.h"
 #include "table/prep.h"
@@ -44,6 +45,7 @@ struct column_plan {
     bool force_text, force_number, force_float;
     bool collect; /* in pass 1 */
     struct survey survey;
+    struct survey others; /* the counts of --survey: other parts' */
     uint64_t *na;      /* [n_na] cells of each spelling, in number columns */
     uint64_t *text_na; /* [n_text_na] */
     struct collected collected;
@@ -66,6 +68,13 @@ struct npy {
     uint64_t rows, columns, offset;
 };
 
+/* What of an input is packed: all of it, or a part's share. */
+struct range {
+    bool used;
+    uint64_t first_block, bytes_begin, bytes_end; /* of the file as it lies: what is digested */
+    uint64_t begin, end;                          /* of whole records, in the unpacked text */
+};
+
 struct pack {
     const struct pack_options *options;
     struct threads *pool;
@@ -73,12 +82,14 @@ struct pack {
     locale_t locale;
     struct format format;
     struct input *input; /* [n_inputs] */
+    struct range *range; /* [n_inputs] */
+    size_t first;        /* of the inputs that are open, whose columns the others must have */
     bool is_npy;
     struct npy *npy; /* [n_inputs] */
     size_t n_columns;
     struct column_plan *column;
     ptrdiff_t target;
-    enum table_task task; /* TABLE_NO_TASK until decided */
+    enum table_task task, asked; /* TABLE_NO_TASK until decided; as the user said */
     struct segment *segment;
     size_t n_segments, room_segments;
     uint64_t n_rows, n_blank, n_short;
@@ -87,6 +98,14 @@ struct pack {
 };
 
 void pack_say(const struct pack *p, bool warning, const char *format, ...) TABFT_PRINTF(3, 4);
+
+/* parts.c: what a part packs */
+int pack_share(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;  /* before inputs are opened: their bytes */
+int pack_ranges(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK; /* when the header was read: their records */
+json_t *pack_part_json(const struct pack *p);                              /* "part" of the provenance */
+/* Adds the counts of column c that a part's provenance has; false where it has none. */
+bool pack_part_survey(const json_t *provenance, size_t c, struct survey *s, bool *forced);
+int pack_add_surveys(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* header.c: names and where records begin; options and schema applied to columns. */
 int pack_header(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -107,6 +126,9 @@ enum cell_class pack_classify(const struct pack *p, const struct cell *cell, siz
 bool pack_text_missing(const struct pack *p, const struct cell *cell, size_t *spelling);
 
 /* kinds.c: schema, labels, reports. */
+/* The kind of a column whose cells decide; *because: the cell that makes it text. */
+enum table_kind pack_kind_of(const struct survey *s, const struct seen **because);
+enum { PACK_AUTO_LABELS_MAX = 20 }; /* whole numbers: at most so many different ones make --task auto classification */
 int pack_decide(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 int pack_labels(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 void pack_report(const struct pack *p);

@@ -37,8 +37,10 @@ struct pack_options {
     size_t n_na;
     const char *const *text_na; /* [n_text_na] the same in text columns */
     size_t n_text_na;
-    const char *schema;      /* a packed table whose kinds, target and task are taken over, or NULL */
-    size_t part, n_parts;    /* rows of this part of all; n_parts 0: all of them */
+    const char *schema;        /* a packed table whose kinds, target and task are taken over, or NULL */
+    size_t part, n_parts;      /* this part of all; n_parts 0: all of it */
+    const char *const *survey; /* [n_survey] other parts, whose cells count for the kinds too */
+    size_t n_survey;
     size_t block_bytes;      /* of text that a thread takes at a time */
     uint64_t unpacked_limit; /* bytes that a gzipped input may unpack to; 0: 1 GiB or 100 times its own size */
 };
