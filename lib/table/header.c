@@ -135,8 +135,8 @@ static int need_column(const struct pack *p, struct column_plan *const *sorted, 
 {
     *out = find_column(p, sorted, name);
     if (*out != NULL) return 0;
-    return tabft_fail(f, TABFT_INPUT, "%s: %s %s: no such column; the first is called %s", input_said(&p->input[p->first]),
-                      option, name, p->column[0].name);
+    return tabft_fail(f, TABFT_INPUT, "%s: %s %s: no such column; the first is called %s",
+                      input_said(&p->input[p->first]), option, name, p->column[0].name);
 }
 
 /* Kinds, target and task of another table. A column that this table lacks is refused, but for the target. */
@@ -180,8 +180,8 @@ static int apply_options(struct pack *p, struct tabft_failure *f)
     qsort(sorted, p->n_columns, sizeof *sorted, compare_plans);
     for (size_t c = 1; c < p->n_columns; c++) {
         if (strcmp(sorted[c - 1]->name, sorted[c]->name) == 0) {
-            FAIL(f, TABFT_INPUT, "%s: two columns are called %s; give each a name of its own", input_said(&p->input[p->first]),
-                 sorted[c]->name);
+            FAIL(f, TABFT_INPUT, "%s: two columns are called %s; give each a name of its own",
+                 input_said(&p->input[p->first]), sorted[c]->name);
         }
     }
     if (o->schema != NULL) TRY(apply_schema(p, sorted, &target, f));

@@ -117,7 +117,8 @@ int merge_order_parts(struct packed_reader **part, size_t n, struct tabft_failur
     if (n_parts == 0) return 0;
     for (size_t i = 0; n_parts < n && i < n; i++) {
         if (merge_is_part(part[i]))
-            return tabft_fail(f, TABFT_INPUT, "%s: is a part of a table (pack --part), and others here are whole tables",
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s: is a part of a table (pack --part), and others here are whole tables",
                               packed_reader_path(part[i]));
     }
     qsort(part, n, sizeof *part, compare_parts);
@@ -129,8 +130,8 @@ int merge_order_parts(struct packed_reader **part, size_t n, struct tabft_failur
                               packed_reader_path(part[i]), packed_reader_path(part[0]));
         if (index == (json_int_t)i) continue;
         if (i > 0 && index == field(part[i - 1], "index"))
-            return tabft_fail(f, TABFT_INPUT, "%s: part %lld is there twice, here and in %s", packed_reader_path(part[i]),
-                              (long long)index, packed_reader_path(part[i - 1]));
+            return tabft_fail(f, TABFT_INPUT, "%s: part %lld is there twice, here and in %s",
+                              packed_reader_path(part[i]), (long long)index, packed_reader_path(part[i - 1]));
         return fail_missing(i, of, f);
     }
     return (json_int_t)n == of ? 0 : fail_missing(n, of, f);

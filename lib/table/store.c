@@ -69,8 +69,10 @@ size_t table_part_bytes(const struct table_part *p)
 {
     const struct loaded *t = loaded_of(p->table);
     size_t sum = 0, n_pages;
-    for (size_t c = 0; c < p->n_columns; c++)
-        if (!add_bytes(&sum, p->n_rows, width_bytes(column_width(t, loaded_place(t, part_column(p, c)))))) return SIZE_MAX;
+    for (size_t c = 0; c < p->n_columns; c++) {
+        enum width width = column_width(t, loaded_place(t, part_column(p, c)));
+        if (!add_bytes(&sum, p->n_rows, width_bytes(width))) return SIZE_MAX;
+    }
     if (!p->whole) return sum;
     if (!size_mul(schema_groups(packed_reader_schema(t->reader)), p->n_columns, &n_pages) ||
         !add_bytes(&sum, n_pages, sizeof(struct column_statistics)))
