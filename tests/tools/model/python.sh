@@ -43,7 +43,8 @@ for path in small, tiny:
     assert np.isfinite(model.fit(x[:40], y[:40]).predict_proba(x[40:])).all()
 EOF
 
-# Fine-tuned here, loaded there: the published classes of TabPFN with our weights.
+# Fine-tuned here, loaded there, each with all that its version's presets do to a table (python_runs.sh: what is left
+# without them, from .ckpt files).
 cd -- "$work"
 for task in cls reg; do
     for part in train test; do
