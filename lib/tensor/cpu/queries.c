@@ -91,9 +91,12 @@ static void heads_part(void *context, size_t part, int thread)
     const struct op_call *c = q->call;
     const struct op_heads *s = &c->op->heads;
     const size_t all = s->heads * s->head_width, norms = s->norms * s->head_width;
-    float *const dw = (float *)c->scratch + part * norms;
-    float *const room = (float *)c->scratch + q->split.parts * norms + (size_t)thread * 2 * all;
-    memset(dw, 0, norms * sizeof *dw);
+    float *dw = NULL, *room = NULL; /* without norms there is no scratch */
+    if (norms > 0) {
+        dw = (float *)c->scratch + part * norms;
+        room = (float *)c->scratch + q->split.parts * norms + (size_t)thread * 2 * all;
+        memset(dw, 0, norms * sizeof *dw);
+    }
     for (size_t r = part * q->split.rows; r < smaller((part + 1) * q->split.rows, s->rows); r++) {
         const float *x = (const float *)c->in[0] + r * s->width, *dy = c->d_out + r * s->width, *turns = turns_of(q, r);
         const float *d = dy;
