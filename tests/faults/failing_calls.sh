@@ -118,7 +118,7 @@ for writer in pack merge cat convert predict; do
     pack) inputs=table.csv ;;
     merge) inputs='part0.tbf part1.tbf' ;;
     cat) inputs=train.tbf ;;
-    convert) inputs=$top_srcdir/tests/data/ckpt/odd.ckpt ;;
+    convert) inputs=odd.ckpt ;;
     predict) inputs='train.tbf' ;;
     esac
     for input in $inputs; do

@@ -60,8 +60,12 @@ ends() {
     [ -z "$(left_over)" ] || fail "processes $(left_over)are left: $*"
     [ "$status" != 0 ] || fail "status 0: $*"
     [ "$expected" = any ] || [ "$status" = "$expected" ] || fail "status $status instead of $expected: $*"
-    [ -z "$text" ] || grep '^rank[._][0-9a-z]*: ' "$work/said" | head -n 1 | grep -q -e "$text" ||
+    [ -z "$text" ] || grep '^rank[._][0-9a-z]*: ' "$work/said" | head -n 1 | grep -q -e "$text" || mpi_was_quicker ||
         fail "the first line does not say '$text': $*"
+}
+# Open MPI may end the step before any of our words come out; then it has named the host.
+mpi_was_quicker() {
+    ! grep -q '^rank[._][0-9a-z]*: ' "$work/said" && grep -q 'Peer host: *n[1-4]$' "$work/said"
 }
 dead() { printf 'rank %s on n[1-4] ended without finishing' "$1"; }
 own() { printf 'rank %s (n[1-4]): table.tbf: is broken' "$1"; }

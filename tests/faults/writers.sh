@@ -14,6 +14,7 @@ cd -- "$work" || exit 1
 printf 'a,b,y\n1,2.5,u\n3,,v\n2,1e-3,u\n' >table.csv
 echo '{"emsize": 32, "nlayers": 1, "nhead": 2, "features_per_group": 3, "num_thinking_rows": 4, "max_num_classes": 10}' >config.json
 
+cp -- "${top_srcdir:?}/tests/data/ckpt/odd.ckpt" . # under a name without a folder, as strace takes paths by their text
 head -n 31 "${top_srcdir:?}/share/examples/parity_train.csv" >train.csv
 tabft-prep pack --quiet --target y -o train.tbf train.csv || exit 1
 model=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors
@@ -48,9 +49,9 @@ write_by() {
     sample) "$@" "$sample" write "$out" 30 ;;
     pack) "$@" tabft-prep pack --quiet --threads 1 --target y -o "$out" table.csv ;;
     merge) "$@" tabft-prep merge --quiet --threads 1 -o "$out" part0.tbf part1.tbf ;;
-    cat) "$@" tabft-prep cat -o "$out" train.tbf ;;
+    cat) "$@" tabft-prep cat --threads 1 -o "$out" train.tbf ;;
     split) rm -f "$out.first" && "$@" tabft-prep split --quiet --threads 1 --test 0.3 --train-out "$out.first" --test-out "$out" train.tbf ;;
-    convert) "$@" tabft-model convert "$top_srcdir/tests/data/ckpt/odd.ckpt" "$out" ;;
+    convert) "$@" tabft-model convert odd.ckpt "$out" ;;
     init) "$@" tabft-model init --arch tabpfn_v2_6 --config config.json --seed 1 "$out" ;;
     predict) "$@" tabft-eval predict --threads 1 --estimators 1 --model "$model" --train train.tbf --test train.tbf -o "$out" ;;
     esac
