@@ -14,12 +14,11 @@ enum action { FILL_REAL, FILL_INTEGER, FILL_BOOLEAN, FILL_TEXT, LABEL_REAL, LABE
 
 struct fill {
     struct pack *p;
-    enum action *action;        /* [n_columns] */
-    struct cells *cells;        /* [n_columns][room] */
-    uint64_t first_row, n_rows; /* wanted, of all rows */
-    uint64_t base;              /* row of all that slot 0 holds */
-    size_t first_segment;       /* of block 0 */
-    char **text;                /* a buffer a thread */
+    enum action *action;  /* [n_columns] */
+    struct cells *cells;  /* [n_columns][room] */
+    uint64_t base;        /* the row that slot 0 holds */
+    size_t first_segment; /* of block 0 */
+    char **text;          /* a buffer a thread */
     size_t *room;
     struct records *records; /* a thread */
     struct loop_failure failure;
@@ -127,10 +126,8 @@ static inline int fill_cell(void *context, uint64_t record, size_t column, const
 {
     const struct fill_context *c = context;
     const struct pack *p = c->x->p;
-    uint64_t of_all = c->segment->first_row + record;
     if (record >= c->segment->n_rows) return changed(f);
-    if (of_all < c->x->first_row || of_all >= c->x->first_row + c->x->n_rows) return 0;
-    size_t row = (size_t)(of_all - c->x->base);
+    size_t row = (size_t)(c->segment->first_row + record - c->x->base);
     struct cells *cells = &c->x->cells[column];
     enum action action = c->x->action[column];
     if (action == FILL_REAL && cell->is_number) { /* most cells of most tables */
@@ -153,11 +150,10 @@ static int fill_matrix(struct fill *x, const struct segment *s, const unsigned c
     const struct npy *n = &x->p->npy[s->input];
     int error = 0;
     for (uint64_t i = 0; i < s->n_rows * n->columns; i++, at += n->item) {
-        uint64_t of_all = s->first_row + i / n->columns;
+        size_t row = (size_t)(s->first_row + i / n->columns - x->base);
         size_t column = (size_t)(i % n->columns);
         int64_t integer = 0;
         double real = 0;
-        if (of_all < x->first_row || of_all >= x->first_row + x->n_rows) continue;
         if (!npy_cell(n, at, &integer, &real)) return changed(f);
         bool missing = n->type == 'f' && isnan(real);
         if (n->type == 'b') integer = integer != 0;
@@ -168,10 +164,9 @@ static int fill_matrix(struct fill *x, const struct segment *s, const unsigned c
             if (!missing)
                 cell.length = n->type == 'f' ? number_print_double(real, x->p->locale, text)
                                              : number_print_int64(integer, text);
-            error = put_text(x->p, column, x->action[column], &cell, (size_t)(of_all - x->base), &x->cells[column], f);
+            error = put_text(x->p, column, x->action[column], &cell, row, &x->cells[column], f);
         } else {
-            error = put_value(x->p, x->action[column], &x->cells[column], (size_t)(of_all - x->base), missing, integer,
-                              real, f);
+            error = put_value(x->p, x->action[column], &x->cells[column], row, missing, integer, real, f);
         }
         if (error < 0) return error;
     }
@@ -210,34 +205,26 @@ static void fill_segment(void *context, size_t block, int thread)
     loop_failure_keep(&x->failure, block, &f);
 }
 
-/* Segments [first, *end) make the next batch; *rows is their end among all wanted rows. */
+/* Segments [first, *end) make the next batch; *rows: those up to its end. */
 static void next_segments(const struct fill *x, size_t first, size_t at_once, size_t *end, uint64_t *rows)
 {
     const struct pack *p = x->p;
-    uint64_t from = p->segment[first].first_row, last = x->first_row + x->n_rows;
+    uint64_t from = p->segment[first].first_row;
     size_t i = first;
-    while (i < p->n_segments && i - first < at_once && p->segment[i].first_row < last) {
+    while (i < p->n_segments && i - first < at_once && p->segment[i].first_row < p->n_rows) {
         uint64_t n = p->segment[i].first_row + p->segment[i].n_rows - from;
         if (i > first && n * p->n_columns > SLOTS_AT_ONCE) break;
         i++;
     }
-    uint64_t to = p->segment[i - 1].first_row + p->segment[i - 1].n_rows;
     *end = i;
-    *rows = (to < last ? to : last) - x->first_row;
-}
-
-static size_t first_wanted(const struct fill *x)
-{
-    size_t i = 0;
-    while (i < x->p->n_segments && x->p->segment[i].first_row + x->p->segment[i].n_rows <= x->first_row) i++;
-    return i;
+    *rows = p->segment[i - 1].first_row + p->segment[i - 1].n_rows;
 }
 
 /* The most rows that lie in slots at a time: what is left of a group, and a batch. */
 static size_t room_needed(const struct fill *x, size_t at_once)
 {
     uint64_t most = 0, done = 0;
-    for (size_t i = first_wanted(x); done < x->n_rows;) {
+    for (size_t i = 0; done < x->p->n_rows;) {
         uint64_t before = done;
         next_segments(x, i, at_once, &i, &done);
         uint64_t n = done - before / TABLE_GROUP_ROWS * TABLE_GROUP_ROWS;
@@ -258,16 +245,15 @@ static int fill_all(struct fill *x, struct packed_writer *w, size_t at_once, str
 {
     int error = 0;
     uint64_t rows = 0;
-    size_t end = first_wanted(x);
-    x->base = x->first_row;
-    while (rows < x->n_rows) {
+    size_t end = 0;
+    while (rows < x->p->n_rows) {
         x->first_segment = end;
         next_segments(x, end, at_once, &end, &rows);
         loop_failure_open(&x->failure);
         threads_run(x->p->pool, end - x->first_segment, fill_segment, x);
         TRY(loop_failure_close(&x->failure, f));
-        size_t n = (size_t)(x->first_row + rows - x->base);
-        size_t whole = rows == x->n_rows ? n : n / TABLE_GROUP_ROWS * TABLE_GROUP_ROWS;
+        size_t n = (size_t)(rows - x->base);
+        size_t whole = rows == x->p->n_rows ? n : n / TABLE_GROUP_ROWS * TABLE_GROUP_ROWS;
         TRY(packed_writer_put(w, x->cells, whole, f));
         if (whole > 0) keep_rest(x, whole, n);
         x->base += whole;
@@ -290,11 +276,11 @@ static void choose_actions(struct fill *x)
     }
 }
 
-int pack_fill(struct pack *p, struct packed_writer *w, uint64_t first_row, uint64_t n_rows, struct tabft_failure *f)
+int pack_fill(struct pack *p, struct packed_writer *w, struct tabft_failure *f)
 {
     int error = 0;
     size_t n_threads = (size_t)threads_count(p->pool), at_once = n_threads * BLOCKS_A_THREAD;
-    struct fill x = {.p = p, .first_row = first_row, .n_rows = n_rows};
+    struct fill x = {.p = p};
     TRY(memory_new(&x.action, p->n_columns, sizeof *x.action, "columns", f));
     TRY(memory_new(&x.text, n_threads, sizeof *x.text, "text", f));
     TRY(memory_new(&x.room, n_threads, sizeof *x.room, "text", f));

@@ -121,7 +121,7 @@ static int write_table(struct pack *p, struct tabft_failure *f)
     TRY(provenance(p, &made_by, f));
     TRY(packed_writer_open(
         &w, &(struct packed_start){o->output, o->force, PACK_LEVEL, &p->schema, p->texts, made_by, NULL}, p->pool, f));
-    TRY(pack_fill(p, w, 0, p->n_rows, f));
+    TRY(pack_fill(p, w, f));
     for (size_t i = 0; i < o->n_inputs; i++) TRY(input_unchanged(&p->input[i], f));
     closing = w;
     w = NULL;

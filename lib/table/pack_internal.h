@@ -133,8 +133,7 @@ int pack_decide(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 int pack_labels(struct pack *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 void pack_report(const struct pack *p);
 
-/* fill.c: writes all rows of the wanted part. */
-int pack_fill(struct pack *p, struct packed_writer *w, uint64_t first_row, uint64_t n_rows,
-              struct tabft_failure *f) TABFT_MUST_CHECK;
+/* fill.c: writes all rows. */
+int pack_fill(struct pack *p, struct packed_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif
