@@ -63,6 +63,16 @@ __device__ static void load_tile(float *to, size_t tile_rows, const float *from,
     }
 }
 
+/* A tile of keys of a sequence, from `key` on, and without votes their values. Gives how many keys there are. */
+template <int D, bool votes>
+__device__ static size_t load_keys(const struct problem &p, size_t sequence, size_t kv_head, size_t key, float *k, float *v)
+{
+    const size_t keys = p.s.n_keys - key < TILE ? p.s.n_keys - key : TILE, column = kv_head * p.s.width;
+    load_tile<D>(k, TILE, p.k + place(p.s.k, sequence, key) + column, p.s.k.token, keys, p.s.width);
+    if (!votes) load_tile<D>(v, TILE, p.v + place(p.s.v, sequence, key) + column, p.s.v.token, keys, p.s.width);
+    return keys;
+}
+
 __device__ static unsigned lane_group(void) { return threadIdx.x % WARP / 4; }
 __device__ static unsigned lane_in_group(void) { return threadIdx.x % 4; }
 
@@ -250,11 +260,7 @@ __global__ static void attend(const struct problem p, const struct cut cut, size
         load_tile<D>(q, cut.warps * TILE_ROWS, p.q + place(p.s.q, u.sequence, u.token) + u.head * p.s.width, p.s.q.token,
                      u.rows, p.s.width);
         for (size_t key = 0; key < p.s.n_keys; key += TILE) {
-            const size_t keys = p.s.n_keys - key < TILE ? p.s.n_keys - key : TILE;
-            load_tile<D>(k, TILE, p.k + place(p.s.k, u.sequence, key) + u.kv_head * p.s.width, p.s.k.token, keys, p.s.width);
-            if (!votes)
-                load_tile<D>(v, TILE, p.v + place(p.s.v, u.sequence, key) + u.kv_head * p.s.width, p.s.v.token, keys,
-                             p.s.width);
+            const size_t keys = load_keys<D, votes>(p, u.sequence, u.kv_head, key, k, v);
             __syncthreads();
 #pragma unroll
             for (unsigned n = 0; n < TILE / 8; n++) c[n] = scores_of<D, exact>(q, warp_row, k, 8 * n);
@@ -346,11 +352,7 @@ __global__ static void queries_back(const struct problem p, const struct cut cut
         const struct of_row rows[2] = {row_numbers(p, u, warp_row + lane_group()),
                                        row_numbers(p, u, warp_row + lane_group() + 8)};
         for (size_t key = 0; key < p.s.n_keys; key += TILE) {
-            const size_t keys = p.s.n_keys - key < TILE ? p.s.n_keys - key : TILE;
-            load_tile<D>(k, TILE, p.k + place(p.s.k, u.sequence, key) + u.kv_head * p.s.width, p.s.k.token, keys, p.s.width);
-            if (!votes)
-                load_tile<D>(v, TILE, p.v + place(p.s.v, u.sequence, key) + u.kv_head * p.s.width, p.s.v.token, keys,
-                             p.s.width);
+            const size_t keys = load_keys<D, votes>(p, u.sequence, u.kv_head, key, k, v);
             __syncthreads();
 #pragma unroll 1
             for (unsigned n = 0; n < TILE / 8; n++) {
@@ -408,11 +410,8 @@ __global__ static void keys_back(const struct problem p, size_t kv_heads, size_t
     const size_t tiles = (p.s.n_keys + TILE - 1) / TILE;
     for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
         const size_t key = number % tiles * TILE, kv_head = number / tiles % kv_heads, sequence = number / tiles / kv_heads;
-        const size_t keys = p.s.n_keys - key < TILE ? p.s.n_keys - key : TILE;
+        const size_t keys = load_keys<D, votes>(p, sequence, kv_head, key, k, v);
         struct tile_c dk[D / 8] = {}, dv[D / 8] = {};
-        load_tile<D>(k, TILE, p.k + place(p.s.k, sequence, key) + kv_head * p.s.width, p.s.k.token, keys, p.s.width);
-        if (!votes)
-            load_tile<D>(v, TILE, p.v + place(p.s.v, sequence, key) + kv_head * p.s.width, p.s.v.token, keys, p.s.width);
         for (size_t h = 0; h < 2 * p.s.heads; h++) {
             const struct part part = part_of(p.s, h >= p.s.heads);
             const size_t head = h % p.s.heads;

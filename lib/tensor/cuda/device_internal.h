@@ -142,6 +142,13 @@ static void sum_rows(struct cuda *c, const Term &term, size_t rows, size_t width
     cuda_launched(c, "a sum over rows");
 }
 
+/* A term of such a sum: numbers that each row of a tensor has, rows `stride` numbers apart. */
+struct row_term {
+    const float *x;
+    size_t stride;
+    __device__ float operator()(size_t r, size_t c) const { return x[r * stride + c]; }
+};
+
 /* The operations; each file fills its entries. */
 extern const struct tensor_kernels cuda_linear, cuda_attention, cuda_rms_norm, cuda_layer_norm, cuda_gelu,
     cuda_assemble, cuda_select, cuda_prepend, cuda_add_rows, cuda_lookup, cuda_heads, cuda_fourier, cuda_modulate,

@@ -55,12 +55,6 @@ __global__ static void add_up(size_t count, const float *x, float *y)
     for (size_t i = thread_in_grid(); i < count; i += threads_in_grid()) y[i] += x[i];
 }
 
-struct column_of {
-    const float *d;
-    size_t width;
-    __device__ float operator()(size_t r, size_t c) const { return d[r * width + c]; }
-};
-
 static void linear_backward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
@@ -73,7 +67,7 @@ static void linear_backward(void *state, const struct op_call *call)
         product(c, false, true, s->in_width, s->out_width, s->rows, x, s->in_width, d, s->out_width, call->add[1],
                 call->d_in[1]);
     if (call->d_in[2] != NULL)
-        sum_rows(c, column_of{d, s->out_width}, s->rows, s->out_width, (float *)call->scratch, call->add[2],
+        sum_rows(c, row_term{d, s->out_width}, s->rows, s->out_width, (float *)call->scratch, call->add[2],
                  call->d_in[2]);
     if (call->d_in[3] != NULL) {
         const size_t count = s->rows * s->out_width;

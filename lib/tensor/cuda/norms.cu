@@ -78,11 +78,6 @@ struct weight_term {
         return dy[r * width + c] * ((x[r * width + c] - kept[2 * r]) * kept[2 * r + 1]);
     }
 };
-struct bias_term {
-    const float *dy;
-    size_t width;
-    __device__ float operator()(size_t r, size_t c) const { return dy[r * width + c]; }
-};
 
 struct norm_sizes {
     size_t rows, width;
@@ -118,7 +113,7 @@ static void norm_backward(void *state, const struct op_call *call)
     if (call->d_in[1] != NULL)
         sum_rows(c, weight_term{x, dy, kept, n.width}, n.rows, n.width, partial, call->add[1], call->d_in[1]);
     if (n.centred && call->d_in[2] != NULL)
-        sum_rows(c, bias_term{dy, n.width}, n.rows, n.width, partial, call->add[2], call->d_in[2]);
+        sum_rows(c, row_term{dy, n.width}, n.rows, n.width, partial, call->add[2], call->d_in[2]);
     LAUNCH(norm_rows_backward, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.centred, x, w, dy, kept,
            call->d_in[0], call->add[0]);
     cuda_launched(c, "a norm's gradient");

@@ -37,12 +37,6 @@ __global__ static void assemble_back(const struct op_assemble s, const float *d,
     }
 }
 
-struct strided_term { /* numbers of a stretch that each row of the gradient has */
-    const float *d;
-    size_t row_width;
-    __device__ float operator()(size_t r, size_t c) const { return d[r * row_width + c]; }
-};
-
 static void assemble_forward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
@@ -62,7 +56,7 @@ static void assemble_backward(void *state, const struct op_call *call)
            call->d_in[2], call->add[2], call->d_in[3], call->add[3]);
     cuda_launched(c, "the gradient of a table's tokens");
     if (call->d_in[1] != NULL)
-        sum_rows(c, strided_term{call->d_out + s.n_thinking * row_width, row_width}, s.n_rows, s.n_groups * s.width,
+        sum_rows(c, row_term{call->d_out + s.n_thinking * row_width, row_width}, s.n_rows, s.n_groups * s.width,
                  (float *)call->scratch, call->add[1], call->d_in[1]);
 }
 
@@ -144,7 +138,7 @@ static void prepend_backward(void *state, const struct op_call *call)
         cuda_launched(c, "the gradient behind rows");
     }
     if (call->d_in[0] != NULL)
-        sum_rows(c, strided_term{call->d_out, (s.lead + s.columns) * s.width}, s.rows, s.lead * s.width,
+        sum_rows(c, row_term{call->d_out, (s.lead + s.columns) * s.width}, s.rows, s.lead * s.width,
                  (float *)call->scratch, call->add[0], call->d_in[0]);
 }
 
