@@ -5,6 +5,8 @@
 set -eu
 # shellcheck source=tests/faults/writers.sh
 . "${top_srcdir:?}/tests/faults/writers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
 need_strace
 which=${1-some}
 network=$top_srcdir/tests/data/reference/v2_6_cls.model.safetensors
@@ -18,7 +20,6 @@ train() {
     status_of "$@" tabft-train --model "$network" --data small.tbf --out "$out" --resume --epochs 2 --estimators 1 --chunk-rows 25 \
         --threads 1 --lr 1e-3 --validation-split 0 --checkpoint-every 2
 }
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
 
 train whole env
 [ "$status" = 0 ] || fail "training ends with $status"

@@ -4,21 +4,14 @@
 set -eu
 # shellcheck source=tests/faults/writers.sh
 . "${top_srcdir:?}/tests/faults/writers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
 network=$top_srcdir/tests/data/reference/v2_6_cls.model.safetensors
 head -n 101 "$top_srcdir/share/examples/parity_train.csv" >small.csv
 tabft-prep pack --quiet --target y -o small.tbf small.csv
 set -- tabft-train --model "$network" --data small.tbf --epochs 30 --estimators 1 --chunk-rows 25 --threads 1 --lr 1e-3 --validation-split 0
 "$@" --out whole 2>said || fail "training ends with $?"
 
-# waits_for FILE LINES
-waits_for() {
-    tries=0
-    until [ "$(cat -- "$1" 2>/dev/null | wc -l)" -ge "$2" ]; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 1200 ] || fail "no line $2 in $1"
-        sleep 0.05
-    done
-}
 # kill_at LINES COMMAND...: kill -9 when so many steps are done.
 kill_at() {
     lines=$1

@@ -9,8 +9,9 @@ set -eu
 kills=${1-4}
 # shellcheck source=tests/tools/train/helpers.sh
 . "$top_srcdir/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
 same() {
     cmp -- whole/model.safetensors "$1/model.safetensors" || fail "$1: other weights"
     course whole >want

@@ -7,6 +7,8 @@ set -eu
 [ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
 [ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
 . "$top_srcdir/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
 
 # Two row groups; float32, integers with gaps, integers, text, a constant and a column of one text.
@@ -22,7 +24,6 @@ works "$@" --out one --threads 2
 says 'table: [0-9]* bytes in memory once a node, read by its 1 rank in'
 says 'column "constant" is left out: constant'
 says 'column "same" is left out: constant'
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
 same() {
     cmp -- one/model.safetensors "$1/model.safetensors" || fail "$1: other weights"
     course one >want

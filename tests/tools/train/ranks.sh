@@ -6,6 +6,8 @@ set -eu
 [ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
 [ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
 . "$top_srcdir/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
 
 slurm_ranks() {
@@ -23,8 +25,6 @@ mpirun_ranks() {
     # shellcheck disable=SC2086 # no word or one
     env -u OMPI_MCA_btl timeout 900 mpirun $root --oversubscribe -n "$ranks" "$@"
 }
-# Losses and norms of all steps, scores of all validations.
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
 # same RUN: as one rank of one thread.
 same() {
     cmp -- one/model.safetensors "$1/model.safetensors" || fail "$1: other weights"

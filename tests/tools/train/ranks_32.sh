@@ -7,6 +7,8 @@ set -eu
 [ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
 [ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
 . "$top_srcdir/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
 pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
 
@@ -30,8 +32,6 @@ train() {
     works "$@" tabft-train --model "$model" --data train.tbf --out "$run" --epochs 1 --estimators "$estimators" \
         --chunk-rows "$chunk_rows" --chunks-per-step "$chunks" --lr 1e-3 --seed 5 --threads 1 --comm-timeout 900
 }
-# Losses and norms of all steps, scores of all validations.
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
 same() {
     cmp -- "$1/model.safetensors" "$2/model.safetensors" || fail "$2: other weights than $1"
     course "$1" >want

@@ -4,11 +4,11 @@
 set -eu
 # shellcheck source=tests/tools/train/helpers.sh
 . "${top_srcdir:?}/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
 pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
 pack y "$cases/11-uneven-estimator-shards/test.csv" test.tbf
-# Losses and norms of all steps, scores of all validations.
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
 # same RUN: the bits of the run that nothing happened to, and nothing left of how it came.
 same() {
     cmp -- whole/model.safetensors "$1/model.safetensors" || fail "$1: other weights"
@@ -19,15 +19,6 @@ same() {
         [ "$(field "$1/run.json" $key)" = "$(field whole/run.json $key)" ] || fail "$1: other $key"
     done
     [ "$(find "$1" -type f | wc -l)" = 4 ] || fail "$1 holds $(ls -A "$1")"
-}
-# waits_for FILE LINES: until the run in the background has written so many.
-waits_for() {
-    tries=0
-    until [ "$(cat -- "$1" 2>/dev/null | wc -l)" -ge "$2" ]; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 1200 ] || fail "no line $2 in $1"
-        sleep 0.05
-    done
 }
 # stopped SIGNAL LINES COMMAND...: the command is sent the signal when its metrics have so many lines, and ends as it should.
 stopped() {

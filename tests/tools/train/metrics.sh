@@ -1,0 +1,14 @@
+# Sourced by tests that watch or compare runs of tabft-train; they have a function fail.
+# shellcheck shell=sh
+
+# course RUN: losses and norms of all steps, scores of all validations; without times and memory.
+course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
+# waits_for FILE LINES: until the run in the background has written so many.
+waits_for() {
+    tries=0
+    until [ "$(cat -- "$1" 2>/dev/null | wc -l)" -ge "$2" ]; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 1200 ] || fail "no line $2 in $1"
+        sleep 0.05
+    done
+}
