@@ -2,26 +2,10 @@
 # tabft-eval predict in blocks of rows and in parts, and merge: the same bytes whatever the way, and what is refused.
 set -eu
 : "${TABFT_DATA:?}" "${top_srcdir:?}"
-work=$(mktemp -d)
-trap 'rm -rf -- "$work"' EXIT
-cd -- "$work"
+# shellcheck source=tests/tools/eval/helpers.sh
+. "$top_srcdir/tests/tools/eval/helpers.sh"
 tiny=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors
-failed=0
-bad() {
-    echo "$*"
-    failed=1
-}
-quietly() { "$@" >out 2>err || { cat out err; return 1; }; }
 predict() { quietly tabft-eval predict --model "$tiny" --train train.tbf --test test.tbf --estimators 3 "$@"; }
-# refuse STATUS TEXT COMMAND...: that status, one line on stderr with TEXT, nothing on stdout.
-refuse() {
-    want=$1 text=$2
-    shift 2
-    status=0
-    "$@" >out 2>err || status=$?
-    if [ "$status" = "$want" ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err; then return 0; fi
-    bad "$*: status $status instead of $want, or no '$text': $(cat out err)"
-}
 awk 'NR == 1 || NR % 3 != 0' "$top_srcdir/share/examples/iris.csv" >train.csv
 awk 'NR == 1 || NR % 3 == 0' "$top_srcdir/share/examples/iris.csv" >test.csv
 quietly tabft-prep pack --target target --task classification -o train.tbf train.csv

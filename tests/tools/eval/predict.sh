@@ -4,22 +4,12 @@
 # labels never seen (case 10), and what is refused.
 set -eu
 : "${TABFT_DATA:?}" "${top_srcdir:?}"
-work=$(mktemp -d)
-trap 'rm -rf -- "$work"' EXIT
-cd -- "$work"
+# shellcheck source=tests/tools/eval/helpers.sh
+. "$top_srcdir/tests/tools/eval/helpers.sh"
 tiny=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors
 small=$TABFT_DATA/reference/v2_6_cls.model.safetensors
 case09=$TABFT_DATA/cases/09-constant-and-all-missing-columns
 case10=$TABFT_DATA/cases/10-labels-with-gaps
-failed=0
-bad() {
-    echo "$*"
-    failed=1
-}
-# quietly COMMAND...: what it says counts only where it fails.
-quietly() {
-    "$@" >out 2>err || { cat out err; return 1; }
-}
 # pack COLUMN TABLE.csv OUT.tbf [TRAIN.tbf]
 pack() {
     quietly tabft-prep pack --target "$1" --task classification ${4:+--schema "$4"} -o "$3" "$2"
@@ -29,15 +19,6 @@ predict() {
     train=$1 test=$2 pred=$3
     shift 3
     quietly tabft-eval predict --model "$small" --train "$train" --test "$test" --estimators 3 --seed 7 "$@" -o "$pred"
-}
-# refuse STATUS TEXT COMMAND...: that status, one line on stderr with TEXT, nothing on stdout.
-refuse() {
-    want=$1 text=$2
-    shift 2
-    status=0
-    "$@" >out 2>err || status=$?
-    if [ "$status" = "$want" ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err; then return 0; fi
-    bad "$*: status $status instead of $want, or no '$text': $(cat out err)"
 }
 # score FIELD FILE: the value of a field of score --json.
 score() {

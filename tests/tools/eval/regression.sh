@@ -3,18 +3,9 @@
 # hand; targets that are scaled and shifted; what is refused.
 set -eu
 : "${TABFT_DATA:?}" "${top_srcdir:?}"
-work=$(mktemp -d)
-trap 'rm -rf -- "$work"' EXIT
-cd -- "$work"
+# shellcheck source=tests/tools/eval/helpers.sh
+. "$top_srcdir/tests/tools/eval/helpers.sh"
 reference=$TABFT_DATA/reference
-failed=0
-bad() {
-    echo "$*"
-    failed=1
-}
-quietly() {
-    "$@" >out 2>err || { cat out err; return 1; }
-}
 # pack TABLE.csv OUT.tbf [TRAIN.tbf]
 pack() {
     quietly tabft-prep pack --target y --task regression ${3:+--schema "$3"} -o "$2" "$1"
@@ -25,14 +16,6 @@ predict() {
     shift 4
     quietly tabft-eval predict --model "$model" --train "$train" --test "$test" --estimators 4 --seed 3 --threads 1 "$@" -o pred.tbf --force
     tabft-prep cat pred.tbf >"$pred"
-}
-refuse() {
-    want=$1 text=$2
-    shift 2
-    status=0
-    "$@" >out 2>err || status=$?
-    if [ "$status" = "$want" ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "$text" err; then return 0; fi
-    bad "$*: status $status instead of $want, or no '$text': $(cat out err)"
 }
 
 for name in v2_6_reg v3_reg; do
