@@ -67,7 +67,7 @@ static int engine_choose(struct comm *c, const char *wanted, struct tabft_failur
         return tabft_fail(f, TABFT_USE,
                           "engine self carries one rank, the launcher started %d; use --engine mpi or one rank",
                           c->size);
-    return plugin_open(name, &c->engine, f);
+    return engine_open(name, &c->engine, f);
 }
 
 static int engine_start(struct comm *c, size_t chunk, struct tabft_failure *f)
@@ -131,7 +131,7 @@ void comm_describe(char *text, size_t size)
 {
     char pmix[512], mpi[512];
     launcher_describe(pmix, sizeof pmix);
-    plugin_describe("mpi", mpi, sizeof mpi);
+    engine_describe("mpi", mpi, sizeof mpi);
     (void)snprintf(text, size, "  launcher pmix: %s\n  engine self: built in\n  engine mpi: %s\n", pmix, mpi);
 }
 

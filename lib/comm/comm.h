@@ -3,9 +3,7 @@
  *
  * Environment that is read: PMIX_NAMESPACE (a PMIx server is there: srun --mpi=pmix, Open MPI's mpirun, prterun),
  * SLURM_STEP_NUM_TASKS, PMI_SIZE and OMPI_COMM_WORLD_SIZE (a launcher that meant several ranks), SLURMD_NODENAME
- * (the node's name in messages), TABFT_PLUGIN_PATH (colon-separated folders of engine plugins, before ../lib/tabft
- * beside the program and the installed folder). A plugin's folder and file must belong to root or the user and be
- * writable by nobody else.
+ * (the node's name in messages), and what base/plugin.h reads to find engines.
  *
  * Threads: one struct comm is used by one thread (the one that opened it), but comm_abort may be called from any. */
 #ifndef TABFT_COMM_COMM_H

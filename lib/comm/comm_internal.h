@@ -46,13 +46,12 @@ void launcher_leave(struct launcher *l); /* NULL is fine */
 void launcher_describe(char *text, size_t size);
 const char *launcher_version(const struct launcher *l);
 
-/* ---- plugin.c: engines by name ---- */
+/* ---- engines.c: engines by name ---- */
 extern const struct comm_engine comm_engine_self;
 
-/* Finds, checks and opens the plugin of `name`. It stays loaded until the process ends. TABFT_USE when there is
- * none. */
-int plugin_open(const char *name, const struct comm_engine **out, struct tabft_failure *f) TABFT_MUST_CHECK;
-void plugin_describe(const char *name, char *text, size_t size);
+/* The engine of `name`; a plugin stays loaded until the process ends. TABFT_USE when there is none. */
+int engine_open(const char *name, const struct comm_engine **out, struct tabft_failure *f) TABFT_MUST_CHECK;
+void engine_describe(const char *name, char *text, size_t size);
 
 /* ---- watch.c: the ring of connections between neighbours and the thread that watches it ---- */
 struct watch;

@@ -38,8 +38,8 @@ struct comm_engine {
     void (*close)(void *state);
 };
 
-/* The symbol that a plugin exports; its type: */
-typedef const struct comm_engine *comm_engine_entry(void);
+/* The symbol that a plugin exports, and its type: it gives the struct comm_engine (base/plugin.h). */
+typedef const void *comm_engine_entry(void);
 #define COMM_ENGINE_ENTRY "tabft_comm_engine"
 
 #endif

@@ -245,4 +245,4 @@ static const struct comm_engine engine = {
 };
 
 __attribute__((visibility("default"))) comm_engine_entry tabft_comm_engine;
-const struct comm_engine *tabft_comm_engine(void) { return &engine; }
+const void *tabft_comm_engine(void) { return &engine; }
