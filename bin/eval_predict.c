@@ -197,7 +197,7 @@ static int session_open(struct session *s, const struct predict_options *o, stru
     TRY(eval_open_pool(o->threads, &s->pool, f));
     TRY(ckpt_open(&s->weights, o->model, f));
     TRY(table_open(&s->train, o->train, s->pool, f));
-    TRY(model_open(&s->model, s->weights, (enum model_task)s->train->task, f));
+    TRY(model_open_moving(&s->model, s->weights, (enum model_task)s->train->task, f));
     TRY(table_open_parts(&s->test, o->test, s->pool, f));
     if (o->part.of > 0) {
         const struct eval_part part = {.index = o->part.index, .of = o->part.of};

@@ -42,7 +42,7 @@ struct ckpt_tensor {
 };
 
 /* A loaded file: tensors sorted by name (bytes), metadata strings in file order (TabPFN stores JSON texts in them:
- * "architecture_name", "config", "inference_config"). Immutable, so thread safe. */
+ * "architecture_name", "config", "inference_config"). Immutable but for ckpt_forget, so thread safe. */
 struct ckpt;
 
 /* Loads a file, data too. Errors: TABFT_INPUT naming the file and what is wrong in it (bytes found and bytes needed
@@ -60,6 +60,9 @@ const char *ckpt_path(const struct ckpt *c);
 uint64_t ckpt_file_size(const struct ckpt *c); /* bytes */
 /* SHA-256 of the file's bytes as 64 lower-case hex digits and the end; of ckpt_open only. */
 void ckpt_digest(const struct ckpt *c, char hex[65]);
+/* For who has copied them: gives a tensor's numbers back to the system, all else of the file stays. Its data are NULL
+ * from then on. */
+void ckpt_forget(struct ckpt *c, const struct ckpt_tensor *t);
 void ckpt_close(struct ckpt *c); /* NULL is fine */
 
 /* Element i of a loaded tensor as double, whatever the dtype; integers beyond 2^53 are rounded. */

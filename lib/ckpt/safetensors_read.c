@@ -7,6 +7,8 @@
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "file/file.h"
@@ -132,6 +134,19 @@ fail:
 
 int ckpt_open(struct ckpt **out, const char *path, struct tabft_failure *f) { return load(out, path, true, f); }
 int ckpt_open_header(struct ckpt **out, const char *path, struct tabft_failure *f) { return load(out, path, false, f); }
+
+void ckpt_forget(struct ckpt *c, const struct ckpt_tensor *t)
+{
+    for (size_t i = 0; i < c->header.n_entries; i++) {
+        struct safetensors_entry *e = &c->header.entry[i];
+        if (&e->tensor != t || t->data == NULL) continue;
+        /* The pages that are this tensor's alone. */
+        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)t->data;
+        const uintptr_t first = (at + page - 1) / page * page, end = (at + (size_t)(e->end - e->begin)) / page * page;
+        e->tensor.data = NULL;
+        if (first < end) (void)madvise((void *)first, end - first, MADV_DONTNEED); /* a wish */
+    }
+}
 
 void ckpt_close(struct ckpt *c)
 {

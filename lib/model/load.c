@@ -30,41 +30,59 @@ fail:
     return error;
 }
 
-/* from [n_all_parameters]: the tensor that each came from. */
-static int copy_weights(struct model *m, const struct ckpt *c, const struct ckpt_tensor **from, struct tabft_failure *f)
+/* A parameter's numbers as float32. */
+static void copy_numbers(const struct model_parameter *p, const struct model_source *source, float *to)
+{
+    const size_t rows = p->rank == 1 ? 1 : p->shape[0], columns = p->rank == 1 ? p->shape[0] : p->shape[1];
+    if (source->tensor->dtype == CKPT_F32 && source->column == 1 && (rows == 1 || source->row == columns)) {
+        memcpy(to, (const float *)source->tensor->data + source->first, p->count * sizeof *to);
+        return;
+    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < columns; j++)
+            *to++ = (float)ckpt_value(source->tensor, source->first + r * source->row + j * source->column);
+}
+
+/* Whether a later parameter than i comes from the same tensor. */
+static bool is_needed(const struct model_source *source, size_t i, size_t n)
+{
+    for (size_t j = i + 1; j < n; j++)
+        if (source[j].tensor == source[i].tensor) return true;
+    return false;
+}
+
+/* source [n_all_parameters]: where each came from. */
+static int copy_weights(struct model *m, const struct ckpt *c, struct ckpt *moved, struct model_source *source,
+                        struct tabft_failure *f)
 {
     for (size_t i = 0; i < m->n_all_parameters; i++) {
-        const struct model_parameter *p = &m->parameters[i];
-        const size_t rows = p->rank == 1 ? 1 : p->shape[0], columns = p->rank == 1 ? p->shape[0] : p->shape[1];
-        struct model_source source;
-        int error = find_source(m, p, c, &source, f);
+        int error = find_source(m, &m->parameters[i], c, &source[i], f);
         if (error < 0) return error;
-        float *to = m->values + p->offset;
-        for (size_t r = 0; r < rows; r++)
-            for (size_t j = 0; j < columns; j++)
-                *to++ = (float)ckpt_value(source.tensor, source.first + r * source.row + j * source.column);
-        from[i] = source.tensor;
+    }
+    for (size_t i = 0; i < m->n_all_parameters; i++) {
+        copy_numbers(&m->parameters[i], &source[i], m->values + m->parameters[i].offset);
+        if (moved != NULL && !is_needed(source, i, m->n_all_parameters)) ckpt_forget(moved, source[i].tensor);
     }
     return 0;
 }
 
-static bool is_among(const struct ckpt_tensor *const *from, size_t n, const struct ckpt_tensor *t)
+static bool is_among(const struct model_source *source, size_t n, const struct ckpt_tensor *t)
 {
     for (size_t i = 0; i < n; i++)
-        if (from[i] == t) return true;
+        if (source[i].tensor == t) return true;
     return false;
 }
 
 /* A criterion travels with its network (TabPFN reads a regressor's); anything else that the network does not have is a
  * mistake. */
-static int copy_extras(struct model *m, const struct ckpt *c, const struct ckpt_tensor *const *from,
+static int copy_extras(struct model *m, const struct ckpt *c, const struct model_source *source,
                        struct tabft_failure *f)
 {
     int error = 0;
     TRY(memory_new(&m->extras, ckpt_count(c), sizeof *m->extras, "the weights", f));
     for (size_t i = 0; i < ckpt_count(c); i++) {
         const struct ckpt_tensor *t = ckpt_at(c, i);
-        if (is_among(from, m->n_all_parameters, t) || model_constant(m, t->name) != NULL) continue;
+        if (is_among(source, m->n_all_parameters, t) || model_constant(m, t->name) != NULL) continue;
         if (strncmp(t->name, "criterion.", 10) != 0)
             FAIL(f, TABFT_INPUT, "tensor %.200s is not one of a %s network", t->name, m->architecture->name);
         struct model_extra *e = &m->extras[m->n_extras++];
@@ -105,16 +123,16 @@ fail:
     return error;
 }
 
-int model_load(struct model *m, const struct ckpt *c, struct tabft_failure *f)
+int model_load(struct model *m, const struct ckpt *c, struct ckpt *moved, struct tabft_failure *f)
 {
     int error = 0;
-    const struct ckpt_tensor **from = NULL;
-    TRY(memory_new(&from, m->n_all_parameters, sizeof *from, "the weights", f));
-    TRY(copy_weights(m, c, from, f));
+    struct model_source *source = NULL;
+    TRY(memory_new(&source, m->n_all_parameters, sizeof *source, "the weights", f));
+    TRY(copy_weights(m, c, moved, source, f));
     TRY(model_copy_constants(m, c, f));
-    TRY(copy_extras(m, c, from, f));
+    TRY(copy_extras(m, c, source, f));
     TRY(model_load_borders(m, c, f));
 fail:
-    free(from);
+    free(source);
     return error;
 }

@@ -148,13 +148,13 @@ fail:
     return error;
 }
 
-static int open_checked(struct model *m, const struct ckpt *c, enum model_task task, json_t *parsed[3],
-                        struct tabft_failure *f)
+static int open_checked(struct model *m, const struct ckpt *c, struct ckpt *moved, enum model_task task,
+                        json_t *parsed[3], struct tabft_failure *f)
 {
     int error = 0;
     TRY(read_metadata(m, c, task, parsed, f));
     TRY(make_room(m, f));
-    TRY(model_load(m, c, f));
+    TRY(model_load(m, c, moved, f));
     TRY(remember_inference_config(m, c, f));
     for (size_t i = 0; i < ckpt_metadata_count(c); i++) {
         const char *key, *value;
@@ -165,17 +165,29 @@ fail:
     return error;
 }
 
-int model_open(struct model **out, const struct ckpt *c, enum model_task task, struct tabft_failure *f)
+/* moved: c itself, whose tensors are forgotten, or NULL. */
+static int open_from(struct model **out, const struct ckpt *c, struct ckpt *moved, enum model_task task,
+                     struct tabft_failure *f)
 {
     struct model *m = NULL;
     json_t *parsed[3] = {NULL, NULL, NULL};
     int error = memory_new(&m, 1, sizeof *m, "a model", f);
-    if (error == 0) error = open_checked(m, c, task, parsed, f);
+    if (error == 0) error = open_checked(m, c, moved, task, parsed, f);
     if (error < 0) (void)tabft_fail_prefix(f, "%s", ckpt_path(c));
     for (int i = 0; i < 3; i++) json_decref(parsed[i]);
     if (error < 0) model_close(m);
     else *out = m;
     return error;
+}
+
+int model_open(struct model **out, const struct ckpt *c, enum model_task task, struct tabft_failure *f)
+{
+    return open_from(out, c, NULL, task, f);
+}
+
+int model_open_moving(struct model **out, struct ckpt *c, enum model_task task, struct tabft_failure *f)
+{
+    return open_from(out, c, c, task, f);
 }
 
 /* One task's share of a summary. */

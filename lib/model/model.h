@@ -33,6 +33,10 @@ struct model_parameter {
  * Errors: TABFT_INPUT naming the tensor or key. `c` may be closed afterwards. */
 int model_open(struct model **out, const struct ckpt *c, enum model_task task,
                struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The same in little more memory than the weights take: each tensor of `c` is forgotten (ckpt_forget) when it has been
+ * copied, so that they are never there twice. */
+int model_open_moving(struct model **out, struct ckpt *c, enum model_task task,
+                      struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Random weights of an architecture by name and JSON config (NULL = published size), by `seed`; opened as above for
  * MODEL_ANY_TASK. */
 int model_init(struct model **out, const char *architecture, const char *config_json, uint64_t seed,
@@ -85,6 +89,7 @@ struct model_target {
     const int32_t *class_permutation; /* [n_classes] or NULL: z'[c] = z[perm[c]] */
     size_t n_classes;
     double scale; /* the loss and its gradient are multiplied by it (1 / number of items) */
+    bool add;     /* the gradient is added to what is there, with the bits of adding it afterwards; else it overwrites */
 };
 
 /* A regressor's target: numbers in the space of the model's borders (standardised, and transformed as the estimator
@@ -96,6 +101,7 @@ struct model_regression_target {
     double ce, crps, crls, mse, mae; /* weights, at least 0 */
     double mse_most, mae_most;       /* bounds of one row's terms, INFINITY: none */
     double scale;                    /* as of struct model_target */
+    bool add;                        /* as of struct model_target */
 };
 
 /* Exact peak bytes of a run for a shape. model_run_open allocates `total`, in one piece, before anything is computed.
@@ -136,8 +142,8 @@ int model_forward_kept(struct model_run *run, const float *values, const struct 
 /* logits [n_query][model_outputs]; values: flat weights. */
 int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
                   struct tabft_failure *f) TABFT_MUST_CHECK;
-/* loss (times scale) and the whole gradient of it into gradient [model_parameters] (overwritten). Errors: TABFT_INPUT
- * when the loss or a gradient is not finite. */
+/* loss (times scale) and the whole gradient of it into gradient [model_parameters], overwritten or added to. Errors:
+ * TABFT_INPUT when the loss or a number of the gradient is not finite; what was added stays. */
 int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
                    const struct model_target *target, double *loss, float *gradient,
                    struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -160,8 +160,9 @@ int model_declare_constant(struct model *m, const char *name, size_t count, floa
 /* The numbers of a constant; NULL where none of that name was declared. */
 const float *model_constant(const struct model *m, const char *name);
 /* Takes weights, constants, borders and what else belongs to a network from a file; nothing of it may be left over.
- * Errors: TABFT_INPUT naming the tensor. */
-int model_load(struct model *m, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
+ * `moved`: the file, whose weights are forgotten as soon as they are copied, or NULL. Errors: TABFT_INPUT naming the
+ * tensor. */
+int model_load(struct model *m, const struct ckpt *c, struct ckpt *moved, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* A regressor's buckets: those of the file's criterion, or, from v3 on, the network's own. c NULL: there is no file. */
 int model_load_borders(struct model *m, const struct ckpt *c, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Takes all constants from a file. Errors: TABFT_INPUT naming the tensor. */
@@ -187,6 +188,11 @@ struct loss_target { /* one of them */
     const struct model_target *classes;
     const struct model_regression_target *numbers;
 };
+/* Whether the gradient is added to what is there. */
+static inline bool loss_adds(const struct loss_target *t)
+{
+    return t->classes != NULL ? t->classes->add : t->numbers->add;
+}
 /* A regressor's loss needs the borders of its buckets: TABFT_INPUT where there are none. */
 int loss_check_borders(const struct model *m, struct tabft_failure *f) TABFT_MUST_CHECK;
 int loss_check(const struct model *m, const struct model_input *input, const struct loss_target *target,

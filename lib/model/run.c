@@ -274,7 +274,7 @@ static int run_part(struct model_run *run, enum model_part part, const struct ta
     TRY(record(run->m, &shape, &t, &io, f));
     run->m->architecture->fill(run->m, plan, run->memory, &io, input, run->used);
     if (run->keeps) TRY(tape_run_kept(plan, t, &run->backend, run->memory, run->kept_memory, values, f));
-    else TRY(tape_run(plan, t, &run->backend, run->memory, values, NULL, run->m->n_values, f));
+    else TRY(tape_run(plan, t, &run->backend, run->memory, values, NULL, f));
 fail:
     tape_close(t);
     return error;
@@ -356,7 +356,8 @@ static int gradient_of(struct model_run *run, const float *values, const struct 
     TRY(record(run->m, &shape, &t, &io, f));
     run->m->architecture->fill(run->m, run->backward, run->memory, &io, input, run->used);
     loss_fill(run->m, run->backward, run->memory, &io, input, target);
-    TRY(tape_run(run->backward, t, &run->backend, run->memory, values, gradient, run->m->n_values, f));
+    if (!loss_adds(target)) run->backend.zero(run->backend.state, gradient, run->m->n_values);
+    TRY(tape_run(run->backward, t, &run->backend, run->memory, values, gradient, f));
     memcpy(loss, tape_plan_last(run->backward, run->memory), sizeof *loss);
     if (!isfinite(*loss))
         FAIL(f, TABFT_INPUT,

@@ -274,6 +274,7 @@ static int context_block(struct recorder *r, int x)
                                    .o = {0, e, 0},
                                    .statistics = {0, 2 * h, 0}};
     const int o = tape_attention(r->t, &a, scaled(r, q, h), kv, kv);
+    tape_dear(r->t, o); /* it costs more to make than all else here of its size */
     return mlp(r, tape_linear(r->t, o, r->n_rows, take(r), TAPE_NONE, x));
 }
 

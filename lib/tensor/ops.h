@@ -209,9 +209,11 @@ struct tensor_backend {
     const char *isa;  /* what runs, for reports */
     void *state;
     struct tensor_kernels kernels[OP_KINDS];
+    unsigned in_place[OP_KINDS]; /* bit i: forward's out[0] may be in[i] itself, which has as many numbers */
     int (*memory_new)(void *state, void **out, size_t bytes, struct tabft_failure *f);
     void (*memory_free)(void *state, void *memory);
     void (*zero)(void *state, float *values, size_t count);
+    void (*add)(void *state, const float *from, float *to, size_t count); /* to[i] += from[i] */
     int (*finish)(void *state, struct tabft_failure *f);
     void (*close)(void *state);
 };

@@ -19,6 +19,9 @@ struct maker {
     long *epoch;   /* [n_values] the bout of computing again that made the instance; 0 the forward pass */
     bool *kept;    /* [n_values] by the policy, from forward to backward */
     bool *usable;  /* [n_values] the instance may serve backward */
+    int *first;    /* [n_values] the first operation that takes it, -1 */
+    int *last;     /* [n_values] the last one */
+    int whole;     /* the first of the last segments, of which all is kept */
     long now;      /* the current bout */
 };
 
@@ -85,6 +88,25 @@ static int scratch_for(struct maker *m, const struct op *op, bool backward, int 
     return bytes == 0 ? 0 : new_buffer(m, bytes, true, out);
 }
 
+/* An input of this operation whose place its output may take, as nobody needs it any more, or TAPE_NONE. */
+static int input_to_replace(const struct maker *m, int node)
+{
+    const struct tape *t = m->t;
+    const struct tape_node *n = &t->nodes[node];
+    if (m->now != 0 || t->values[n->out[0]].kept) return TAPE_NONE;
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        const int value = n->in[i];
+        if ((m->backend->in_place[n->op.kind] >> i & 1) == 0 || value == TAPE_NONE) continue;
+        const struct tape_value *v = &t->values[value];
+        int times = 0;
+        for (int j = 0; j < OP_INPUTS_MAX; j++) times += n->in[j] == value;
+        if (v->origin == TAPE_COMPUTED && !v->kept && m->last[value] == node && times == 1 &&
+            !(m->p->options.backward && m->kept[value]))
+            return value;
+    }
+    return TAPE_NONE;
+}
+
 static int forward_step(struct maker *m, int node)
 {
     int error = 0;
@@ -94,10 +116,12 @@ static int forward_step(struct maker *m, int node)
     step.node = node;
     for (int i = 0; i < OP_INPUTS_MAX; i++)
         if (n->in[i] != TAPE_NONE) step.in[i] = m->instance[n->in[i]];
+    const int replaced = input_to_replace(m, node);
     for (int i = 0; i < OP_OUTPUTS_MAX; i++) {
         int value = n->out[i];
         if (value == TAPE_NONE) continue;
-        TRY(value_buffer(m, value, &m->instance[value]));
+        if (i == 0 && replaced != TAPE_NONE) m->instance[value] = m->instance[replaced];
+        else TRY(value_buffer(m, value, &m->instance[value]));
         m->epoch[value] = m->now;
         m->usable[value] = m->now == 0 ? m->kept[value] : !m->t->values[value].cheap;
         step.out[i] = m->instance[value];
@@ -176,6 +200,16 @@ static bool covers(const struct maker *m, const struct tape_node *n, int i)
     return true;
 }
 
+/* A call for a value's gradient as a whole. */
+static int whole_step(struct maker *m, enum step_kind kind, int value)
+{
+    struct tape_step step = empty_step;
+    step.kind = kind;
+    step.node = value;
+    step.d_out = m->gradient[value];
+    return new_step(m, &step);
+}
+
 /* Where the gradient of input i goes, and whether it is added to what is there. */
 static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, struct tape_step *step)
 {
@@ -183,7 +217,6 @@ static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, 
     if (value == TAPE_NONE || !m->t->values[value].has_gradient) return 0;
     step->wants[i] = true;
     step->add[i] = true;
-    if (m->t->values[value].origin == TAPE_PARAMETER) return 0;
     for (int j = 0; j < i;
          j++) /* attention over one tensor that holds q, k and v: disjoint columns, each written once */
         if (n->in[j] == value && step->d_in[j] >= 0) {
@@ -205,15 +238,9 @@ static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, 
     } else {
         int error = new_buffer(m, tape_value_bytes(m->t, value), false, &m->gradient[value]);
         if (error < 0) return error;
-        step->add[i] = !covers(m, n, i);
-        if (step->add[i]) {
-            struct tape_step zero = empty_step;
-            zero.kind = STEP_ZERO;
-            zero.node = value;
-            zero.d_out = m->gradient[value];
-            error = new_step(m, &zero);
-            if (error < 0) return error;
-        }
+        step->add[i] = m->t->values[value].origin == TAPE_PARAMETER || !covers(m, n, i);
+        if (step->add[i]) error = whole_step(m, STEP_ZERO, value);
+        if (error < 0) return error;
     }
     step->d_in[i] = m->gradient[value];
     return 0;
@@ -246,14 +273,32 @@ fail:
     return error;
 }
 
-/* What forward leaves for backward: all but the cheap, or, with recomputation, what crosses the border of a segment. */
+/* Gradients of the parameters that no operation before this one takes. */
+static int give_gradients(struct maker *m, int node)
+{
+    int error = 0;
+    const struct tape_node *n = &m->t->nodes[node];
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        const int value = n->in[i];
+        if (value == TAPE_NONE || m->t->values[value].origin != TAPE_PARAMETER) continue;
+        if (m->first[value] != node || m->gradient[value] < 0) continue;
+        TRY(whole_step(m, STEP_GIVE, value));
+        m->gradient[value] = -1; /* an operation may take it twice */
+    }
+fail:
+    return error;
+}
+
+/* What forward leaves for backward: all but the cheap, or, with recomputation, what crosses the border of a segment or
+ * is dear. */
 static void choose_kept(struct maker *m)
 {
     const struct tape *t = m->t;
     for (size_t v = 0; v < t->n_values; v++) {
         const struct tape_value *value = &t->values[v];
-        bool inside = value->origin == TAPE_COMPUTED && t->nodes[value->node].segment >= 0;
-        m->kept[v] = m->p->options.recompute && inside ? false : !value->cheap;
+        const int segment = value->origin == TAPE_COMPUTED ? t->nodes[value->node].segment : -1;
+        const bool again = m->p->options.recompute && segment >= 0 && segment < m->whole;
+        m->kept[v] = again ? value->dear : !value->cheap;
     }
     if (!m->p->options.recompute) return;
     for (size_t n = 0; n < t->n_nodes; n++)
@@ -281,8 +326,10 @@ static int order(struct maker *m)
     assert(last_node >= 0);
     for (int n = 0; n <= last_node; n++) TRY(forward_step(m, n));
     p->last_buffer = m->instance[p->options.last];
-    if (p->options.backward)
-        for (int n = last_node; n >= 0; n--) TRY(backward_step(m, n));
+    for (int n = last_node; p->options.backward && n >= 0; n--) {
+        TRY(backward_step(m, n));
+        TRY(give_gradients(m, n));
+    }
     p->buffers[p->last_buffer].last = (long)p->n_steps; /* read after the run */
     return 0;
 fail:
@@ -298,18 +345,27 @@ static int maker_open(struct maker *m)
     TRY(memory_new(&m->epoch, n, sizeof *m->epoch, "a memory plan", m->f));
     TRY(memory_new(&m->kept, n, sizeof *m->kept, "a memory plan", m->f));
     TRY(memory_new(&m->usable, n, sizeof *m->usable, "a memory plan", m->f));
+    TRY(memory_new(&m->first, n, sizeof *m->first, "a memory plan", m->f));
+    TRY(memory_new(&m->last, n, sizeof *m->last, "a memory plan", m->f));
     TRY(memory_new(&m->p->input_buffer, n, sizeof *m->p->input_buffer, "a memory plan", m->f));
-    for (size_t v = 0; v < n; v++) m->instance[v] = m->gradient[v] = m->p->input_buffer[v] = -1;
+    for (size_t v = 0; v < n; v++) m->instance[v] = m->gradient[v] = m->first[v] = m->p->input_buffer[v] = -1;
+    for (int i = 0; i < (int)m->t->n_nodes; i++)
+        for (int j = 0; j < OP_INPUTS_MAX; j++) {
+            const int value = m->t->nodes[i].in[j];
+            if (value == TAPE_NONE) continue;
+            if (m->first[value] < 0) m->first[value] = i;
+            m->last[value] = i;
+        }
 fail:
     return error;
 }
 
-int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend,
-                   struct tape_options options, struct tape_sizes *sizes, struct tabft_failure *f)
+/* The plan that keeps all of the segments from number `whole` on. */
+static int make(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend,
+                struct tape_options options, int whole, struct tape_sizes *sizes, struct tabft_failure *f)
 {
     int error = 0;
-    struct maker m = {.t = t, .backend = backend, .f = f};
-    if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
+    struct maker m = {.t = t, .backend = backend, .f = f, .whole = whole};
     TRY(memory_new(&m.p, 1, sizeof *m.p, "a memory plan", f));
     m.p->options = options;
     m.p->n_values = t->n_values;
@@ -326,6 +382,38 @@ fail:
     free(m.epoch);
     free(m.kept);
     free(m.usable);
+    free(m.first);
+    free(m.last);
+    return error;
+}
+
+int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_backend *backend,
+                   struct tape_options options, struct tape_sizes *sizes, struct tabft_failure *f)
+{
+    int error = 0;
+    struct tape_plan *best = NULL, *plan;
+    struct tape_sizes its;
+    if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
+    TRY(make(&best, t, backend, options, t->n_segments, sizes, f));
+    /* How many segments more can be kept whole without a byte more in all. */
+    int low = 0, high = options.backward && options.recompute ? t->n_segments : 0;
+    while (low < high) {
+        const int whole = low + (high - low) / 2;
+        TRY(make(&plan, t, backend, options, whole, &its, f));
+        if (its.total > sizes->total) {
+            tape_plan_close(plan);
+            low = whole + 1;
+            continue;
+        }
+        tape_plan_close(best);
+        best = plan;
+        *sizes = its;
+        high = whole;
+    }
+    *out = best;
+    return 0;
+fail:
+    tape_plan_close(best);
     return error;
 }
 

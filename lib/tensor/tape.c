@@ -296,10 +296,22 @@ int tape_bar_loss(struct tape *t, const struct op_bar_loss *loss, int logits, in
 void tape_segment(struct tape *t) { t->segment = t->n_segments++; }
 void tape_segment_end(struct tape *t) { t->segment = -1; }
 
+/* The operation that made a value, or NULL. */
+static const struct tape_node *maker_of(const struct tape *t, int value)
+{
+    return t->failure.code != 0 || t->values[value].node < 0 ? NULL : &t->nodes[t->values[value].node];
+}
+
 void tape_cheap(struct tape *t, int value)
 {
-    if (t->failure.code != 0 || t->values[value].node < 0) return;
-    const struct tape_node *n = &t->nodes[t->values[value].node];
-    for (int i = 0; i < OP_OUTPUTS_MAX; i++)
+    const struct tape_node *n = maker_of(t, value);
+    for (int i = 0; n != NULL && i < OP_OUTPUTS_MAX; i++)
         if (n->out[i] != TAPE_NONE) t->values[n->out[i]].cheap = true;
+}
+
+void tape_dear(struct tape *t, int value)
+{
+    const struct tape_node *n = maker_of(t, value);
+    for (int i = 0; n != NULL && i < OP_OUTPUTS_MAX; i++)
+        if (n->out[i] != TAPE_NONE) t->values[n->out[i]].dear = true;
 }

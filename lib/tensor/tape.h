@@ -58,14 +58,17 @@ int tape_cross_entropy(struct tape *t, int logits, int labels, int permutation, 
 /* `loss`: all but rows and width. */
 int tape_bar_loss(struct tape *t, const struct op_bar_loss *loss, int logits, int target, int borders, int impossible);
 
-/* What follows belongs to a new segment: with recomputation by segment only what crosses a border is kept, the rest
- * of a segment is computed again when backward reaches it. Before the first call and after tape_segment_end all is
- * kept. */
+/* What follows belongs to a new segment: with recomputation by segment only what crosses a border, or is dear, is kept;
+ * the rest of a segment is computed again when backward reaches it. Before the first call and after tape_segment_end all
+ * is kept, and so are the last segments, as many as there is memory for at the time when the plan's fullest moment is
+ * elsewhere. */
 void tape_segment(struct tape *t);
 void tape_segment_end(struct tape *t);
 /* `value`, with what its operation made beside it, is cheap: never kept for backward but computed again from its
  * operation's inputs. */
 void tape_cheap(struct tape *t, int value);
+/* `value`, with what its operation made beside it, is dear: worth keeping where its segment is computed again. */
+void tape_dear(struct tape *t, int value);
 
 size_t tape_rows(const struct tape *t, int value);
 size_t tape_width(const struct tape *t, int value);
@@ -95,10 +98,11 @@ void *tape_plan_input(const struct tape_plan *p, void *memory, int value);
 /* Where the plan's `last` lies after tape_run: [rows][width], or the loss as one double. */
 const void *tape_plan_last(const struct tape_plan *p, const void *memory);
 
-/* Runs a plan on a tape it is good for (asserted). `values`: the flat parameters; `gradient`: as many, zeroed here
- * and then summed up (NULL without backward). Waits for the end. Errors: the backend's. */
+/* Runs a plan on a tape it is good for (asserted). `values`: the flat parameters; `gradient`: as many, which the
+ * gradient is added to, number by number when it is whole (NULL without backward): the bits are those of adding the
+ * gradient afterwards. Waits for the end. Errors: the backend's. */
 int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
-             const float *values, float *gradient, size_t n_parameters, struct tabft_failure *f) TABFT_MUST_CHECK;
+             const float *values, float *gradient, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* A forward plan whose tape keeps tensors or takes kept ones: `kept` is their block. */
 int tape_run_kept(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
                   void *kept, const float *values, struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -14,7 +14,7 @@ struct tape_value {
     size_t rows, width;
     size_t offset; /* TAPE_PARAMETER: in the flat vector */
     int node;      /* TAPE_COMPUTED: who makes it */
-    bool cheap;
+    bool cheap, dear;
     bool kept;         /* its place is in the block of kept tensors */
     bool has_gradient; /* a parameter is behind it */
 };
@@ -37,16 +37,17 @@ struct tape {
 /* Bytes of a value's elements. */
 size_t tape_value_bytes(const struct tape *t, int value);
 
-enum step_kind { STEP_FORWARD, STEP_BACKWARD, STEP_ZERO };
+/* STEP_GIVE: the gradient of a parameter is whole and joins the flat gradient. */
+enum step_kind { STEP_FORWARD, STEP_BACKWARD, STEP_ZERO, STEP_GIVE };
 
-/* One call in order. Buffers are numbers into the plan's list, -1 where there is none; a parameter's tensors have
- * none. */
+/* One call in order. Buffers are numbers into the plan's list, -1 where there is none; a parameter itself has none, but
+ * its gradient has. */
 struct tape_step {
     enum step_kind kind;
-    int node; /* STEP_ZERO: the value instead */
+    int node; /* STEP_ZERO, STEP_GIVE: the value instead */
     int in[OP_INPUTS_MAX];
     int out[OP_OUTPUTS_MAX];
-    int d_out; /* STEP_ZERO: the buffer */
+    int d_out; /* STEP_ZERO, STEP_GIVE: the buffer */
     int d_in[OP_INPUTS_MAX];
     bool wants[OP_INPUTS_MAX], add[OP_INPUTS_MAX];
     int scratch;

@@ -47,7 +47,7 @@ static struct op_call call_of(const struct runner *r, const struct tape_step *s)
         const struct tape_value *v = &r->t->values[value];
         bool parameter = v->origin == TAPE_PARAMETER;
         call.in[i] = parameter ? (const void *)(r->values + v->offset) : value_buffer(r, s->in[i], value);
-        if (s->wants[i]) call.d_in[i] = parameter ? r->gradient + v->offset : value_buffer(r, s->d_in[i], value);
+        if (s->wants[i]) call.d_in[i] = value_buffer(r, s->d_in[i], value);
         call.add[i] = s->add[i];
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++) call.out[i] = value_buffer(r, s->out[i], n->out[i]);
@@ -55,21 +55,26 @@ static struct op_call call_of(const struct runner *r, const struct tape_step *s)
     return call;
 }
 
-static int run(const struct runner *r, const struct tensor_backend *backend, size_t n_parameters,
-               struct tabft_failure *f)
+/* What is done with a value's gradient as a whole. */
+static void run_whole(const struct runner *r, const struct tensor_backend *backend, const struct tape_step *s)
+{
+    const struct tape_value *v = &r->t->values[s->node];
+    float *const d = value_buffer(r, s->d_out, s->node);
+    if (s->kind == STEP_ZERO) backend->zero(backend->state, d, v->rows * v->width);
+    else backend->add(backend->state, d, r->gradient + v->offset, v->rows * v->width);
+}
+
+static int run(const struct runner *r, const struct tensor_backend *backend, struct tabft_failure *f)
 {
     const struct tape_plan *p = r->p;
     const struct tape *t = r->t;
-    float *gradient = r->gradient;
     if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
     assert(t->n_nodes == p->n_nodes && t->n_values == p->n_values);
-    assert((gradient != NULL) == p->options.backward);
-    if (gradient != NULL) backend->zero(backend->state, gradient, n_parameters);
+    assert((r->gradient != NULL) == p->options.backward);
     for (size_t i = 0; i < p->n_steps; i++) {
         const struct tape_step *s = &p->steps[i];
-        if (s->kind == STEP_ZERO) {
-            const struct tape_value *v = &t->values[s->node];
-            backend->zero(backend->state, value_buffer(r, s->d_out, s->node), v->rows * v->width);
+        if (s->kind == STEP_ZERO || s->kind == STEP_GIVE) {
+            run_whole(r, backend, s);
             continue;
         }
         struct op_call call = call_of(r, s);
@@ -83,15 +88,14 @@ static int run(const struct runner *r, const struct tensor_backend *backend, siz
 }
 
 int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
-             const float *values, float *gradient, size_t n_parameters, struct tabft_failure *f)
+             const float *values, float *gradient, struct tabft_failure *f)
 {
     assert(p->kept == 0);
-    return run(&(struct runner){.p = p, .t = t, .memory = memory, .values = values, .gradient = gradient}, backend,
-               n_parameters, f);
+    return run(&(struct runner){.p = p, .t = t, .memory = memory, .values = values, .gradient = gradient}, backend, f);
 }
 
 int tape_run_kept(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
                   void *kept, const float *values, struct tabft_failure *f)
 {
-    return run(&(struct runner){.p = p, .t = t, .memory = memory, .kept = kept, .values = values}, backend, 0, f);
+    return run(&(struct runner){.p = p, .t = t, .memory = memory, .kept = kept, .values = values}, backend, f);
 }

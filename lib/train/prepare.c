@@ -108,7 +108,7 @@ static int load_model(struct trainer *t, struct tabft_failure *f)
     struct ckpt *c = NULL;
     TRY(ckpt_open(&c, t->o->model, f));
     ckpt_digest(c, t->base_digest);
-    TRY(model_open(&t->model, c, (enum model_task)t->data.table->task, f));
+    TRY(model_open_moving(&t->model, c, (enum model_task)t->data.table->task, f));
     t->weights = model_values_mutable(t->model);
     t->n_parameters = model_parameters(t->model);
 fail:

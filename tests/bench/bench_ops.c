@@ -251,7 +251,7 @@ static void bench_step(struct bench *b, enum model_recompute recompute)
     double sgemm = measure_sgemm(b->pool, &b->sgemm), flops = 0, seconds = 0, used = 0, loss;
     for (size_t i = 0; i < n_estimators; i++) {
         const struct model_input input = {.shape = {n_context, n_query, n_columns[i]}, .x = x, .y_context = y};
-        const struct model_target target = {labels, NULL, 2, 0.25};
+        const struct model_target target = {.y_query = labels, .n_classes = 2, .scale = 0.25};
         const double begin = now(), used_before = processor();
         must(model_gradient(run, model_values(m), &input, &target, &loss, gradient, &f));
         seconds += now() - begin;

@@ -84,7 +84,7 @@ static void cpu_memory_free(void *state, void *memory)
     free(memory);
 }
 
-enum { ZERO_BLOCK = 1 << 16 };
+enum { WHOLE_BLOCK = 1 << 16 };
 struct zero_context {
     float *values;
     size_t count;
@@ -94,14 +94,36 @@ static void zero_block(void *context, size_t block, int thread)
 {
     const struct zero_context *z = context;
     (void)thread;
-    size_t first = block * ZERO_BLOCK;
-    memset(z->values + first, 0, smaller(ZERO_BLOCK, z->count - first) * sizeof *z->values);
+    size_t first = block * WHOLE_BLOCK;
+    memset(z->values + first, 0, smaller(WHOLE_BLOCK, z->count - first) * sizeof *z->values);
 }
 
 static void cpu_zero(void *state, float *values, size_t count)
 {
     struct cpu *cpu = state;
-    threads_run(cpu->pool, (count + ZERO_BLOCK - 1) / ZERO_BLOCK, zero_block, &(struct zero_context){values, count});
+    threads_run(cpu->pool, (count + WHOLE_BLOCK - 1) / WHOLE_BLOCK, zero_block, &(struct zero_context){values, count});
+}
+
+struct add_context {
+    const struct cpu_kernels *k;
+    const float *from;
+    float *to;
+    size_t count;
+};
+
+static void add_block(void *context, size_t block, int thread)
+{
+    const struct add_context *a = context;
+    (void)thread;
+    size_t first = block * WHOLE_BLOCK;
+    a->k->add(smaller(WHOLE_BLOCK, a->count - first), a->from + first, a->to + first);
+}
+
+static void cpu_add(void *state, const float *from, float *to, size_t count)
+{
+    struct cpu *cpu = state;
+    threads_run(cpu->pool, (count + WHOLE_BLOCK - 1) / WHOLE_BLOCK, add_block,
+                &(struct add_context){cpu->k, from, to, count});
 }
 
 static int cpu_finish(void *state, struct tabft_failure *f)
@@ -140,9 +162,17 @@ static int open_for(struct tensor_backend *out, struct threads *pool, int n_thre
                     [OP_VOTE] = cpu_vote,
                     [OP_CROSS_ENTROPY] = cpu_cross_entropy,
                     [OP_BAR_LOSS] = cpu_bar_loss},
+        .in_place = {[OP_LINEAR] = 1u << 3,
+                     [OP_RMS_NORM] = 1u << 0,
+                     [OP_LAYER_NORM] = 1u << 0,
+                     [OP_GELU] = 1u << 0,
+                     [OP_ADD_ROWS] = 1u << 0,
+                     [OP_HEADS] = 1u << 0,
+                     [OP_MODULATE] = 1u << 0},
         .memory_new = cpu_memory_new,
         .memory_free = cpu_memory_free,
         .zero = cpu_zero,
+        .add = cpu_add,
         .finish = cpu_finish,
         .close = free,
     };

@@ -59,7 +59,7 @@ static void heads_block(void *context, size_t block, int thread)
         for (size_t i = 0; i < s->norms; i++)
             q->cpu->k->rms_norm(each, s->head_width, s->epsilon, from + i * each * s->head_width, w + i * s->head_width,
                                 y + i * each * s->head_width);
-        memcpy(y + all, x + all, (s->width - all) * sizeof *y);
+        if (y != x) memcpy(y + all, x + all, (s->width - all) * sizeof *y);
     }
 }
 

@@ -77,9 +77,10 @@ static void add_rows_block(void *context, size_t block, int thread)
     const struct tokens *t = context;
     const struct op_add_rows *s = &t->call->op->add_rows;
     const size_t first = block * TOKENS, end = smaller(first + TOKENS, s->tokens_in_all), e = s->width;
-    float *to = (float *)t->call->out[0];
+    const float *from = t->call->in[0];
+    float *to = t->call->out[0];
     (void)thread;
-    memcpy(to + first * e, (const float *)t->call->in[0] + first * e, (end - first) * e * sizeof *to);
+    if (to != from) memcpy(to + first * e, from + first * e, (end - first) * e * sizeof *to);
     for (size_t i = first; i < smaller(end, s->rows * s->tokens); i++)
         t->cpu->k->add(e, (const float *)t->call->in[1] + i / s->tokens * e, to + i * e);
 }

@@ -44,6 +44,19 @@ static void gpu_zero(void *state, float *values, size_t count)
     cuda_check(c, cudaMemsetAsync(values, 0, count * sizeof *values, c->stream), "zeros");
 }
 
+__global__ static void add_numbers(const float *from, float *to, size_t count)
+{
+    for (size_t i = thread_in_grid(); i < count; i += threads_in_grid()) to[i] += from[i];
+}
+
+static void gpu_add(void *state, const float *from, float *to, size_t count)
+{
+    struct cuda *c = (struct cuda *)state;
+    if (count == 0) return;
+    LAUNCH(add_numbers, grid_of(count, BLOCK), BLOCK, 0, c->stream, from, to, count);
+    cuda_launched(c, "a sum of gradients");
+}
+
 static int gpu_finish(void *state, struct tabft_failure *f)
 {
     struct cuda *c = (struct cuda *)state;
@@ -127,6 +140,7 @@ int cuda_backend_open(struct tensor_backend *out, int device, enum cuda_precisio
     b.memory_new = gpu_memory_new;
     b.memory_free = gpu_memory_free;
     b.zero = gpu_zero;
+    b.add = gpu_add;
     b.finish = gpu_finish;
     b.close = gpu_close;
     *out = b;

@@ -121,6 +121,41 @@ static void rewrite(const char *path)
     ck_assert_int_eq(unlink(copy), 0);
 }
 
+/* A tensor's numbers go, those beside it stay. The file is larger than a few pages, so that pages go, too. */
+START_TEST(forgotten_tensors)
+{
+    enum { COUNT = 20000 };
+    static float numbers[COUNT];
+    char path[] = "forget-XXXXXX";
+    const struct ckpt_tensor tensors[] = {
+        {.name = "a", .rank = 1, .shape = {COUNT}, .count = COUNT, .data = numbers},
+        {.name = "b", .rank = 1, .shape = {3}, .count = 3, .data = numbers},
+        {.name = "c", .rank = 1, .shape = {COUNT}, .count = COUNT, .data = numbers}};
+    struct ckpt *c;
+    char before[65], after[65];
+    for (int i = 0; i < COUNT; i++) numbers[i] = (float)i + 1;
+    ck_assert_int_ge(close(mkstemp(path)), 0);
+    MUST(ckpt_write(path, true, tensors, 3, NULL, 0, &f));
+    MUST(ckpt_open(&c, path, &f));
+    ckpt_digest(c, before);
+    const struct ckpt_tensor *b = ckpt_find(c, "b");
+    ckpt_forget(c, b);
+    ck_assert_ptr_null(b->data);
+    ckpt_forget(c, b);
+    for (int i = 0; i < 2; i++) {
+        const struct ckpt_tensor *t = ckpt_find(c, i == 0 ? "a" : "c");
+        ck_assert_mem_eq(t->data, numbers, sizeof numbers);
+        ckpt_forget(c, t);
+        ck_assert_ptr_null(t->data);
+        ck_assert_uint_eq(t->count, COUNT);
+    }
+    ckpt_digest(c, after);
+    ck_assert_str_eq(before, after);
+    ckpt_close(c);
+    ck_assert_int_eq(unlink(path), 0);
+}
+END_TEST
+
 START_TEST(round_trip)
 {
     char tiny[4096];
@@ -151,4 +186,4 @@ START_TEST(write_refuses)
 }
 END_TEST
 
-UNIT_MAIN("safetensors", good_file, damaged_files, all_dtypes, round_trip, write_refuses)
+UNIT_MAIN("safetensors", good_file, damaged_files, all_dtypes, forgotten_tensors, round_trip, write_refuses)

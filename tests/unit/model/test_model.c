@@ -122,6 +122,23 @@ START_TEST(published_size_of_v3_5_is_the_default)
     }
 END_TEST
 
+/* The same network where the file's numbers go as they are copied. */
+static void check_moving(const char *from, enum model_task task)
+{
+    struct ckpt *c;
+    struct model *m = open_for(from, task), *moved;
+    MUST(ckpt_open(&c, from, &f));
+    MUST(model_open_moving(&moved, c, task, &f));
+    for (size_t i = 0; i < model_parameter_count(moved); i++) {
+        const struct ckpt_tensor *t = ckpt_find(c, model_parameter_at(moved, i)->name);
+        ck_assert(t == NULL || t->data == NULL); /* NULL: it has another name in an older file */
+    }
+    ckpt_close(c);
+    ck_assert_mem_eq(model_values(m), model_values(moved), model_weight_bytes(m));
+    model_close(m);
+    model_close(moved);
+}
+
 /* Written and read again: the same names, shapes, numbers and metadata. */
 static void check_round_trip_for(const char *from, enum model_task task)
 {
@@ -152,6 +169,7 @@ static void check_round_trip_for(const char *from, enum model_task task)
     model_close(m);
     ck_assert_int_eq(unlink(file), 0);
     ck_assert_int_eq(rmdir(path), 0);
+    check_moving(from, task);
 }
 
 static void check_round_trip(const char *from) { check_round_trip_for(from, MODEL_ANY_TASK); }
@@ -192,6 +210,7 @@ static void check_base_layout(const char *base, const char *today, const char *a
     model_close(b);
     ck_assert_int_eq(unlink(file), 0);
     ck_assert_int_eq(rmdir(folder), 0);
+    check_moving(unit_data(base), MODEL_ANY_TASK);
 }
 
 START_TEST(published_layouts_are_read)
@@ -389,7 +408,7 @@ static struct call make_call(size_t n_context, size_t n_query, size_t n_columns)
     for (size_t i = 0; i < n_context; i++) c.y[i] = (float)(i % 3);
     for (size_t i = 0; i < n_query; i++) c.labels[i] = (int32_t)(i % 3);
     c.input = (struct model_input){.shape = {n_context, n_query, n_columns}, .x = c.x, .y_context = c.y};
-    c.target = (struct model_target){c.labels, NULL, 3, 0.5};
+    c.target = (struct model_target){.y_query = c.labels, .n_classes = 3, .scale = 0.5};
     return c;
 }
 
@@ -448,6 +467,38 @@ START_TEST(plans_do_not_show)
         check_plans("tabpfn_v2", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2}");
         check_plans("tabpfn_v3", small_v3);
         check_plans("tabpfn_v3_5", small_v3_5);
+    }
+END_TEST
+
+/* An item's gradient joins those before it with the bits of adding it when it is whole. */
+static void check_sums(const char *architecture, const char *config)
+{
+    struct model *m = draw_architecture(architecture, config, 3);
+    struct call c = make_call(61, 17, 5);
+    const size_t n = model_parameters(m);
+    float *alone = gradient_in(m, &c, c.input.shape, MODEL_RECOMPUTE_BLOCK, 2), *sum = room(n, sizeof *sum);
+    struct model_run *run;
+    double loss;
+    for (size_t i = 0; i < n; i++) sum[i] = 0.001f * sinf((float)i);
+    c.target.add = true;
+    MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_BLOCK, true, NULL, &f));
+    MUST(model_gradient(run, model_values(m), &c.input, &c.target, &loss, sum, &f));
+    for (size_t i = 0; i < n; i++) {
+        const float expected = 0.001f * sinf((float)i) + alone[i];
+        ck_assert_mem_eq(&sum[i], &expected, sizeof expected);
+    }
+    model_run_close(run);
+    free(alone);
+    free(sum);
+    free_call(&c);
+    model_close(m);
+}
+
+START_TEST(gradients_add_up)
+    {
+        check_sums("tabpfn_v2_6", small);
+        check_sums("tabpfn_v3", small_v3);
+        check_sums("tabpfn_v3_5", small_v3_5);
     }
 END_TEST
 
@@ -627,5 +678,5 @@ END_TEST
 UNIT_MAIN("model/model", published_size_is_the_default, published_size_of_v3_is_the_default,
           published_size_of_v3_5_is_the_default,
           written_models_come_back, published_layouts_are_read, wrong_files_are_refused, wrong_files_of_v3_are_refused,
-          wrong_files_of_v3_5_are_refused,          wrong_borders_and_layouts_are_refused, wrong_losses_are_refused, plans_do_not_show,
+          wrong_files_of_v3_5_are_refused, wrong_borders_and_layouts_are_refused, wrong_losses_are_refused, plans_do_not_show, gradients_add_up,
           constant_columns_do_not_count, memory_grows_with_rows, published_size_fits, wrong_calls_are_refused)

@@ -75,4 +75,107 @@ START_TEST(sizes_that_do_not_fit_are_told)
     }
 END_TEST
 
-UNIT_MAIN("tensor/layout", buffers_do_not_overlap, sizes_that_do_not_fit_are_told)
+/* ---- what is computed again ---- */
+
+static size_t no_scratch(const void *state, const struct op *op)
+{
+    (void)state;
+    (void)op;
+    return 0;
+}
+
+static struct tensor_backend planning(bool in_place)
+{
+    struct tensor_backend b = {0};
+    for (int i = 0; i < OP_KINDS; i++)
+        b.kernels[i] = (struct tensor_kernels){.forward_scratch = no_scratch, .backward_scratch = no_scratch};
+    if (in_place) b.in_place[OP_GELU] = 1;
+    return b;
+}
+
+/* `segments` of two products, on `many` rows in the first two, on `rows` of them in the others; *last is the loss. */
+static struct tape *chain(size_t segments, size_t many, size_t rows, bool dear, int *last)
+{
+    struct tape *t;
+    MUST(tape_open(&t, &f));
+    int x = tape_input(t, many, 16);
+    const int w = tape_parameter(t, 0, 16, 16);
+    for (size_t i = 0; i < segments; i++) {
+        tape_segment(t);
+        const size_t n = i < 2 ? many : rows;
+        const int y = tape_linear(t, x, n, w, TAPE_NONE, TAPE_NONE);
+        if (dear) tape_dear(t, y);
+        x = tape_linear(t, tape_gelu(t, y), n, w, TAPE_NONE, TAPE_NONE);
+        if (i == 1) x = tape_select(t, x, 0, 1, rows);
+    }
+    tape_segment_end(t);
+    const int labels = tape_input(t, rows, 1), permutation = tape_input(t, 16, 1);
+    *last = tape_cross_entropy(t, x, labels, permutation, 1.0);
+    return t;
+}
+
+static size_t count_steps(const struct tape_plan *p, enum step_kind kind)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_steps; i++) n += p->steps[i].kind == kind;
+    return n;
+}
+
+/* Forward operations of a plan for chain(), and its bytes. */
+static size_t forward_of(size_t many, bool dear, bool recompute, size_t *total)
+{
+    const struct tensor_backend b = planning(false);
+    struct tape_options options = {.backward = true, .recompute = recompute};
+    struct tape_plan *p;
+    struct tape_sizes sizes;
+    struct tape *t = chain(5, many, 8, dear, &options.last);
+    MUST(tape_plan_open(&p, t, &b, options, &sizes, &f));
+    const size_t n = count_steps(p, STEP_FORWARD);
+    ck_assert_uint_eq(count_steps(p, STEP_GIVE), 1); /* of the one parameter, when all have added to it */
+    ck_assert(p->steps[p->n_steps - 1].kind == STEP_GIVE);
+    tape_plan_close(p);
+    tape_close(t);
+    *total = sizes.total;
+    return n;
+}
+
+/* Only what is before the fullest moment, in the second segment, is computed again, but for what is dear. Where all
+ * segments are alike, it is all but the last. */
+START_TEST(segments_are_kept_where_there_is_room)
+    {
+        size_t none, block, least;
+        const size_t once = forward_of(1000, false, false, &none);
+        ck_assert_uint_eq(once, 5 * 3 + 1 + 1);
+        ck_assert_uint_eq(forward_of(1000, false, true, &block), once + 2);
+        ck_assert_uint_lt(block, none);
+        ck_assert_uint_eq(forward_of(1000, true, true, &least), once + 1);
+        ck_assert_uint_eq(forward_of(8, false, false, &none), once);
+        ck_assert_uint_eq(forward_of(8, false, true, &block), once + 2 * 4);
+        ck_assert_uint_lt(block, none);
+    }
+END_TEST
+
+/* An operation writes over what nobody reads again, and over nothing else. */
+START_TEST(outputs_take_the_place_of_inputs)
+    {
+        for (int in_place = 0; in_place <= 1; in_place++) {
+            const struct tensor_backend b = planning(in_place == 1);
+            struct tape *t;
+            struct tape_plan *p;
+            struct tape_sizes sizes;
+            MUST(tape_open(&t, &f));
+            const int x = tape_input(t, 64, 16), y = tape_gelu(t, x), once = tape_gelu(t, y), twice = tape_gelu(t, once),
+                      sum = tape_add_rows(t, twice, 1, once);
+            MUST(tape_plan_open(&p, t, &b, (struct tape_options){.last = sum}, &sizes, &f));
+            const struct tape_step *s = p->steps;
+            ck_assert_int_ne(s[0].out[0], s[0].in[0]);                    /* an input is its owner's */
+            ck_assert_int_eq(s[1].out[0] == s[1].in[0], in_place == 1);
+            ck_assert_int_ne(s[2].out[0], s[2].in[0]);                    /* `once` is read again */
+            tape_plan_close(p);
+            tape_close(t);
+        }
+    }
+END_TEST
+
+UNIT_MAIN("tensor/layout", buffers_do_not_overlap, sizes_that_do_not_fit_are_told,
+          segments_are_kept_where_there_is_room, outputs_take_the_place_of_inputs)
