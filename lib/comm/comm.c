@@ -119,6 +119,7 @@ int comm_size(const struct comm *c) { return c == NULL ? 1 : c->size; }
 int comm_local_rank(const struct comm *c) { return c == NULL ? 0 : c->local_rank; }
 const char *comm_host(const struct comm *c) { return c == NULL ? "localhost" : c->host; }
 const char *comm_engine(const struct comm *c) { return c == NULL || c->engine == NULL ? "self" : c->engine->name; }
+bool comm_takes_device(const struct comm *c) { return comm_size(c) == 1 || c->engine->device_memory; }
 const char *comm_libraries(const struct comm *c) { return c == NULL ? "" : c->libraries; }
 
 const char *comm_launcher(const struct comm *c)
@@ -237,17 +238,29 @@ int comm_broadcast(struct comm *c, void *data, size_t bytes, int root, struct ta
     return collective_end(c, c->engine->broadcast(c->engine_state, data, bytes, root, message), what, message, f);
 }
 
-int comm_gather_all_v(struct comm *c, const void *send, const size_t *bytes, void *receive, struct tabft_failure *f)
+/* The own part is in place. */
+static int gather_all(struct comm *c, const size_t *bytes, void *receive, bool device, struct tabft_failure *f)
 {
     static const char what[] = "all-gather";
     char message[COMM_ENGINE_MESSAGE] = "";
+    if (comm_size(c) == 1) return 0;
+    collective_begin(c, what);
+    const int started = c->engine->gather_all(c->engine_state, bytes, receive, device, message);
+    return collective_end(c, started, what, message, f);
+}
+
+int comm_gather_all_v(struct comm *c, const void *send, const size_t *bytes, void *receive, struct tabft_failure *f)
+{
     size_t offset = 0;
     for (int r = 0; r < comm_rank(c); r++) offset += bytes[r];
     char *own = (char *)receive + offset;
     if (bytes[comm_rank(c)] > 0 && own != send) memcpy(own, send, bytes[comm_rank(c)]);
-    if (comm_size(c) == 1) return 0;
-    collective_begin(c, what);
-    return collective_end(c, c->engine->gather_all(c->engine_state, bytes, receive, message), what, message, f);
+    return gather_all(c, bytes, receive, false, f);
+}
+
+int comm_gather_all_device(struct comm *c, const size_t *bytes, void *values, struct tabft_failure *f)
+{
+    return gather_all(c, bytes, values, true, f);
 }
 
 int comm_gather_all(struct comm *c, const void *send, size_t bytes, void *receive, struct tabft_failure *f)
@@ -262,22 +275,37 @@ fail:
     return error;
 }
 
-int comm_exchange(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset, void *receive,
-                  const size_t *receive_bytes, const size_t *receive_offset, struct tabft_failure *f)
+/* The part to oneself is in place. */
+static int exchange(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset,
+                    void *receive, const size_t *receive_bytes, const size_t *receive_offset, bool device,
+                    struct tabft_failure *f)
 {
     static const char what[] = "exchange";
     char message[COMM_ENGINE_MESSAGE] = "";
+    if (comm_size(c) == 1) return 0;
+    collective_begin(c, what);
+    const int started = c->engine->exchange(c->engine_state, send, send_bytes, send_offset, receive, receive_bytes,
+                                            receive_offset, device, message);
+    return collective_end(c, started, what, message, f);
+}
+
+int comm_exchange(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset, void *receive,
+                  const size_t *receive_bytes, const size_t *receive_offset, struct tabft_failure *f)
+{
     const int own = comm_rank(c);
     if (send_bytes[own] != receive_bytes[own])
         return tabft_fail(f, TABFT_SYSTEM, "exchange: rank %d sends itself %zu bytes and expects %zu", own,
                           send_bytes[own], receive_bytes[own]);
     if (send_bytes[own] > 0)
         memcpy((char *)receive + receive_offset[own], (const char *)send + send_offset[own], send_bytes[own]);
-    if (comm_size(c) == 1) return 0;
-    collective_begin(c, what);
-    const int started = c->engine->exchange(c->engine_state, send, send_bytes, send_offset, receive, receive_bytes,
-                                            receive_offset, message);
-    return collective_end(c, started, what, message, f);
+    return exchange(c, send, send_bytes, send_offset, receive, receive_bytes, receive_offset, false, f);
+}
+
+int comm_exchange_device(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset,
+                         void *receive, const size_t *receive_bytes, const size_t *receive_offset,
+                         struct tabft_failure *f)
+{
+    return exchange(c, send, send_bytes, send_offset, receive, receive_bytes, receive_offset, true, f);
 }
 
 /* ---- agreements ---- */

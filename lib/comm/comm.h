@@ -9,6 +9,7 @@
 #ifndef TABFT_COMM_COMM_H
 #define TABFT_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,6 +69,14 @@ int comm_gather_all_v(struct comm *c, const void *send, const size_t *bytes, voi
 /* To rank r go send_bytes[r] bytes at send + send_offset[r]; likewise received. Sizes beyond 2^31 are handled. */
 int comm_exchange(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset, void *receive,
                   const size_t *receive_bytes, const size_t *receive_offset, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* The same of memory that the engine sees and the host may not (a GPU's), where comm_takes_device says that it does.
+ * Nothing may be under way on it. A rank's part for itself is not copied: the caller has put it in its place. */
+bool comm_takes_device(const struct comm *c);
+int comm_gather_all_device(struct comm *c, const size_t *bytes, void *values, struct tabft_failure *f) TABFT_MUST_CHECK;
+int comm_exchange_device(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset,
+                         void *receive, const size_t *receive_bytes, const size_t *receive_offset,
+                         struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* The agreement: the worst `code` of all ranks in *agreed on every rank (0 if all are 0); a rank with code != 0 has
  * printed its message before. Used where a rank may have failed alone (loading, preprocessing) and for stop

@@ -10,11 +10,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { COMM_ENGINE_ABI = 2, COMM_ENGINE_MESSAGE = 512 };
+enum { COMM_ENGINE_ABI = 3, COMM_ENGINE_MESSAGE = 512 };
 
 struct comm_engine {
     int abi;          /* COMM_ENGINE_ABI */
     const char *name; /* "mpi" */
+    bool device_memory; /* gather_all and exchange take memory of this rank's GPU too: `device` says what theirs is */
     /* Sets environment variables if the library needs any; called before open, while no other thread reads them. */
     void (*prepare)(void);
     /* The library's name and version, without starting it. */
@@ -28,10 +29,11 @@ struct comm_engine {
     int (*barrier)(void *state, char message[COMM_ENGINE_MESSAGE]);
     int (*broadcast)(void *state, void *data, size_t bytes, int root, char message[COMM_ENGINE_MESSAGE]);
     /* Rank r's bytes[r] come to the running sum of bytes[0..r-1]; the own part is already in place in `receive`. */
-    int (*gather_all)(void *state, const size_t *bytes, void *receive, char message[COMM_ENGINE_MESSAGE]);
+    int (*gather_all)(void *state, const size_t *bytes, void *receive, bool device, char message[COMM_ENGINE_MESSAGE]);
     /* The part to oneself is already copied. */
     int (*exchange)(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset, char *receive,
-                    const size_t *receive_bytes, const size_t *receive_offset, char message[COMM_ENGINE_MESSAGE]);
+                    const size_t *receive_bytes, const size_t *receive_offset, bool device,
+                    char message[COMM_ENGINE_MESSAGE]);
     /* Moves the started operation on; *done when it is complete, *moved when something happened since the last call. */
     int (*test)(void *state, bool *done, bool *moved, char message[COMM_ENGINE_MESSAGE]);
     /* Collective: leaves the ranks, frees state. Blocks. NULL is fine. */

@@ -34,18 +34,19 @@ static int self_broadcast(void *state, void *data, size_t bytes, int root, char 
     return 0;
 }
 
-static int self_gather_all(void *state, const size_t *bytes, void *receive, char message[COMM_ENGINE_MESSAGE])
+static int self_gather_all(void *state, const size_t *bytes, void *receive, bool device,
+                           char message[COMM_ENGINE_MESSAGE])
 {
-    (void)state, (void)bytes, (void)receive, (void)message;
+    (void)state, (void)bytes, (void)receive, (void)device, (void)message;
     return 0;
 }
 
 static int self_exchange(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset,
-                         char *receive,
-                         const size_t *receive_bytes, const size_t *receive_offset, char message[COMM_ENGINE_MESSAGE])
+                         char *receive, const size_t *receive_bytes, const size_t *receive_offset, bool device,
+                         char message[COMM_ENGINE_MESSAGE])
 {
     (void)state, (void)send, (void)send_bytes, (void)send_offset;
-    (void)receive, (void)receive_bytes, (void)receive_offset, (void)message;
+    (void)receive, (void)receive_bytes, (void)receive_offset, (void)device, (void)message;
     return 0;
 }
 

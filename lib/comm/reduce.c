@@ -5,25 +5,22 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/threads.h"
 #include "comm/comm.h"
 #include "comm/reduce_internal.h"
 #include "comm/tree.h"
 
-enum { ADD_BLOCK = 1 << 15 }; /* floats that one thread adds at a time */
-
 struct reduce {
     struct comm *c;
-    struct threads *pool;
+    const struct vectors *v;
     size_t n_items, n_parameters;
     int size, rank;
     struct reduce_layout l;
     size_t next_item;
     struct tree_node stack[TREE_COVER_MAX]; /* what slot i holds */
     size_t depth;
-    float *slots;
-    float *send, *receive;
+    float *slots, *send, *receive;
     double *block_sums;     /* [n_blocks] */
+    double *host_sums;      /* the same on the host: block_sums themselves, or where they are copied to */
     struct reduce_merge *merges;   /* [n_roots - 1] in an order that finishes the tree in row 0 */
     size_t *first_root;     /* [size + 1]: roots of rank r are first_root[r] .. first_root[r + 1] - 1 */
     size_t *slice_begin;    /* [size + 1] */
@@ -69,10 +66,34 @@ fail:
     return error;
 }
 
-int reduce_open(struct reduce **out, struct comm *c, struct threads *pool, size_t n_items, size_t n_parameters,
+static const char what[] = "the gradient sums";
+
+/* What lies in the memory of the vectors. */
+static int take_vectors(struct reduce *r, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct vectors *v = r->v;
+    const struct reduce_layout *l = &r->l;
+    void *slots = NULL, *send = NULL, *receive = NULL, *sums = NULL;
+    TRY(v->memory_new(v->state, &slots, l->n_slots * l->stride * sizeof(float), what, f));
+    r->slots = slots;
+    TRY(v->memory_new(v->state, &send, l->send_floats * sizeof(float), what, f));
+    r->send = send;
+    TRY(v->memory_new(v->state, &receive, l->receive_floats * sizeof(float), what, f));
+    r->receive = receive;
+    TRY(v->memory_new(v->state, &sums, l->n_blocks * sizeof(double), what, f));
+    r->block_sums = sums;
+    r->host_sums = sums;
+    if (v->host) return 0;
+    r->host_sums = NULL;
+    TRY(memory_new(&r->host_sums, l->n_blocks, sizeof *r->host_sums, what, f));
+fail:
+    return error;
+}
+
+int reduce_open(struct reduce **out, struct comm *c, const struct vectors *v, size_t n_items, size_t n_parameters,
                 struct tabft_failure *f)
 {
-    static const char what[] = "the gradient sums";
     int error = 0;
     struct reduce *r = NULL;
     if (n_items == 0 || n_parameters == 0)
@@ -80,7 +101,7 @@ int reduce_open(struct reduce **out, struct comm *c, struct threads *pool, size_
                           n_parameters);
     TRY(memory_new(&r, 1, sizeof *r, what, f));
     r->c = c;
-    r->pool = pool;
+    r->v = v;
     r->n_items = n_items;
     r->n_parameters = n_parameters;
     r->size = comm_size(c);
@@ -90,10 +111,7 @@ int reduce_open(struct reduce **out, struct comm *c, struct threads *pool, size_
     reduce_layout_of(n_items, n_parameters, r->size, r->rank, &r->l);
     r->next_item = r->l.item_begin;
     const size_t ranks = (size_t)r->size;
-    TRY(memory_new_aligned(&r->slots, r->l.n_slots * r->l.stride, sizeof *r->slots, what, f));
-    TRY(memory_new_aligned(&r->send, r->l.send_floats, sizeof *r->send, what, f));
-    TRY(memory_new_aligned(&r->receive, r->l.receive_floats, sizeof *r->receive, what, f));
-    TRY(memory_new(&r->block_sums, r->l.n_blocks, sizeof *r->block_sums, what, f));
+    TRY(take_vectors(r, f));
     TRY(memory_new(&r->merges, r->l.n_roots, sizeof *r->merges, what, f));
     TRY(memory_new(&r->first_root, ranks + 1, sizeof *r->first_root, what, f));
     TRY(memory_new(&r->slice_begin, ranks + 1, sizeof *r->slice_begin, what, f));
@@ -109,10 +127,9 @@ fail:
 void reduce_close(struct reduce *r)
 {
     if (r == NULL) return;
-    free(r->slots);
-    free(r->send);
-    free(r->receive);
-    free(r->block_sums);
+    void *const taken[] = {r->slots, r->send, r->receive, r->block_sums};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) r->v->memory_free(r->v->state, taken[i]);
+    if (!r->v->host) free(r->host_sums);
     free(r->merges);
     free(r->first_root);
     free(r->slice_begin);
@@ -134,54 +151,24 @@ void reduce_slice(const struct reduce *r, size_t *begin, size_t *end)
     *end = r->l.slice_end;
 }
 
-/* to[i] += from[i], or a copy: elementwise, so blocks and threads do not show in the bits. */
-struct vector_job {
-    float *to;
-    const float *from;
-    size_t n;
-};
-
-static void add_block(void *context, size_t block, int thread)
-{
-    (void)thread;
-    const struct vector_job *job = context;
-    const size_t begin = block * ADD_BLOCK, end = smaller(begin + ADD_BLOCK, job->n);
-    float *restrict to = job->to;
-    const float *restrict from = job->from;
-    for (size_t i = begin; i < end; i++) to[i] += from[i];
-}
-
-static void copy_block(void *context, size_t block, int thread)
-{
-    (void)thread;
-    const struct vector_job *job = context;
-    const size_t begin = block * ADD_BLOCK, end = smaller(begin + ADD_BLOCK, job->n);
-    memcpy(job->to + begin, job->from + begin, (end - begin) * sizeof(float));
-}
-
-static void vector_run(struct reduce *r, threads_body *body, float *to, const float *from)
-{
-    struct vector_job job = {to, from, r->n_parameters};
-    threads_run(r->pool, (job.n + ADD_BLOCK - 1) / ADD_BLOCK, body, &job);
-}
-
 int reduce_add(struct reduce *r, size_t item, const float *gradient, struct tabft_failure *f)
 {
     if (item != r->next_item || item >= r->l.item_end)
         return tabft_fail(f, TABFT_SYSTEM, "gradient sum: item %zu came where %zu of %zu..%zu was due", item,
                           r->next_item, r->l.item_begin, r->l.item_end);
     r->next_item++;
+    const struct vectors *v = r->v;
     struct tree_node *stack = r->stack;
     if (r->depth > 0 && tree_is_node(r->n_items, stack[r->depth - 1].begin, item + 1)) {
-        vector_run(r, add_block, r->slots + (r->depth - 1) * r->l.stride, gradient);
+        v->add(v->state, r->slots + (r->depth - 1) * r->l.stride, gradient, r->n_parameters);
         stack[r->depth - 1].end = item + 1;
     } else {
-        vector_run(r, copy_block, r->slots + r->depth * r->l.stride, gradient);
+        v->copy(v->state, r->slots + r->depth * r->l.stride, gradient, r->n_parameters * sizeof *gradient);
         stack[r->depth++] = (struct tree_node){item, item + 1};
     }
     while (r->depth > 1 && tree_is_node(r->n_items, stack[r->depth - 2].begin, stack[r->depth - 1].end)) {
         float *left = r->slots + (r->depth - 2) * r->l.stride;
-        vector_run(r, add_block, left, left + r->l.stride);
+        v->add(v->state, left, left + r->l.stride, r->n_parameters);
         stack[r->depth - 2].end = stack[r->depth - 1].end;
         r->depth--;
     }
@@ -206,32 +193,43 @@ static void pack_piece(struct reduce *r, size_t piece)
         send_offset[owner] = at * sizeof(float);
         for (size_t root = 0; root < r->depth; root++, at += length)
             if (length > 0)
-                memcpy(r->send + at, r->slots + root * r->l.stride + r->slice_begin[owner] + piece * r->l.piece,
-                       length * sizeof(float));
+                r->v->copy(r->v->state, r->send + at,
+                           r->slots + root * r->l.stride + r->slice_begin[owner] + piece * r->l.piece,
+                           length * sizeof(float));
         send_bytes[owner] = at * sizeof(float) - send_offset[owner];
         receive_offset[owner] = r->first_root[owner] * own * sizeof(float);
         receive_bytes[owner] = (r->first_root[owner + 1] - r->first_root[owner]) * own * sizeof(float);
     }
 }
 
-struct finish_job {
-    const struct reduce *r;
-    float *out;
-    size_t n;
-};
-
-static void finish_block(void *context, size_t block, int thread)
+/* The engine and the host see only what is finished. */
+static int exchange_piece(struct reduce *r, struct tabft_failure *f)
 {
-    (void)thread;
-    const struct finish_job *job = context;
-    const struct reduce *r = job->r;
-    const size_t begin = block * ADD_BLOCK, end = smaller(begin + ADD_BLOCK, job->n);
-    for (size_t m = 0; m + 1 < r->l.n_roots; m++) {
-        float *restrict to = r->receive + r->merges[m].to * job->n;
-        const float *restrict from = r->receive + r->merges[m].from * job->n;
-        for (size_t i = begin; i < end; i++) to[i] += from[i];
-    }
-    memcpy(job->out + begin, r->receive + begin, (end - begin) * sizeof(float));
+    int error = 0;
+    const struct vectors *v = r->v;
+    const size_t ranks = (size_t)r->size, own = (size_t)r->rank;
+    const size_t *send_bytes = r->counts, *send_offset = send_bytes + ranks;
+    const size_t *receive_bytes = send_offset + ranks, *receive_offset = receive_bytes + ranks;
+    if (!v->host)
+        v->copy(v->state, (char *)r->receive + receive_offset[own], (const char *)r->send + send_offset[own],
+                send_bytes[own]);
+    TRY(v->finish(v->state, f));
+    if (v->host)
+        TRY(comm_exchange(r->c, r->send, send_bytes, send_offset, r->receive, receive_bytes, receive_offset, f));
+    else
+        TRY(comm_exchange_device(r->c, r->send, send_bytes, send_offset, r->receive, receive_bytes, receive_offset, f));
+fail:
+    return error;
+}
+
+/* The tree above the ranks' roots, for one piece of the own slice. */
+static void merge_piece(struct reduce *r, size_t piece, float *slice_out)
+{
+    const struct vectors *v = r->v;
+    const size_t n = piece_length(r, r->rank, piece);
+    for (size_t m = 0; m + 1 < r->l.n_roots; m++)
+        v->add(v->state, r->receive + r->merges[m].to * n, r->receive + r->merges[m].from * n, n);
+    v->copy(v->state, slice_out + piece * r->l.piece, r->receive, n * sizeof(float));
 }
 
 int reduce_finish(struct reduce *r, float *slice_out, struct tabft_failure *f)
@@ -241,17 +239,14 @@ int reduce_finish(struct reduce *r, float *slice_out, struct tabft_failure *f)
         return tabft_fail(f, TABFT_SYSTEM, "gradient sum: finished before item %zu of %zu..%zu came", r->next_item,
                           r->l.item_begin, r->l.item_end);
     if (r->size == 1) {
-        vector_run(r, copy_block, slice_out, r->slots);
+        r->v->copy(r->v->state, slice_out, r->slots, r->n_parameters * sizeof *slice_out);
     } else {
         /* Slow ranks are waited for here, at little cost, so that the exchanges run while all are awake. */
         TRY(comm_barrier(r->c, f));
-        const size_t ranks = (size_t)r->size;
         for (size_t piece = 0; piece < r->l.n_pieces; piece++) {
             pack_piece(r, piece);
-            TRY(comm_exchange(r->c, r->send, r->counts, r->counts + ranks, r->receive, r->counts + 2 * ranks,
-                              r->counts + 3 * ranks, f));
-            struct finish_job job = {r, slice_out + piece * r->l.piece, piece_length(r, r->rank, piece)};
-            threads_run(r->pool, (job.n + ADD_BLOCK - 1) / ADD_BLOCK, finish_block, &job);
+            TRY(exchange_piece(r, f));
+            merge_piece(r, piece, slice_out);
         }
     }
     r->depth = 0;
@@ -262,10 +257,15 @@ fail:
 
 int reduce_gather(struct reduce *r, float *values, struct tabft_failure *f)
 {
+    int error = 0;
     if (r->size == 1) return 0;
     for (int rank = 0; rank < r->size; rank++)
         r->counts[rank] = (r->slice_begin[rank + 1] - r->slice_begin[rank]) * sizeof(float);
-    return comm_gather_all_v(r->c, values + r->l.slice_begin, r->counts, values, f);
+    TRY(r->v->finish(r->v->state, f));
+    if (r->v->host) TRY(comm_gather_all_v(r->c, values + r->l.slice_begin, r->counts, values, f));
+    else TRY(comm_gather_all_device(r->c, r->counts, values, f));
+fail:
+    return error;
 }
 
 int reduce_item_values(struct reduce *r, double *values, struct tabft_failure *f)
@@ -277,26 +277,6 @@ int reduce_item_values(struct reduce *r, double *values, struct tabft_failure *f
         r->counts[rank] = (end - begin) * sizeof(double);
     }
     return comm_gather_all_v(r->c, values + r->l.item_begin, r->counts, values, f);
-}
-
-struct square_job {
-    const float *slice;
-    size_t n;
-    double *sums;
-};
-
-static void square_block(void *context, size_t block, int thread)
-{
-    (void)thread;
-    const struct square_job *job = context;
-    const size_t begin = block * REDUCE_BLOCK, n = smaller(REDUCE_BLOCK, job->n - begin);
-    const float *x = job->slice + begin;
-    double lane[8] = {0};
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (size_t j = 0; j < 8; j++) lane[j] += (double)x[i + j] * (double)x[i + j];
-    for (size_t j = 0; i + j < n; j++) lane[j] += (double)x[i + j] * (double)x[i + j];
-    job->sums[block] = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
 /* The sum of `leaves` along the node [begin, end); leaves[0] is leaf number `first`. */
@@ -326,10 +306,12 @@ int reduce_square_sum(struct reduce *r, const float *slice, double *sum, struct 
     double *values = NULL;
     struct tree_node *nodes = NULL;
     const size_t n_blocks = (r->n_parameters + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
-    struct square_job job = {slice, r->l.slice_end - r->l.slice_begin, r->block_sums};
-    threads_run(r->pool, r->l.n_blocks, square_block, &job);
+    const struct vectors *v = r->v;
+    v->square_sums(v->state, slice, r->l.slice_end - r->l.slice_begin, r->block_sums);
+    if (!v->host) v->copy_out(v->state, r->host_sums, r->block_sums, r->l.n_blocks * sizeof *r->host_sums);
+    TRY(v->finish(v->state, f));
     if (r->size == 1) {
-        *sum = node_sum(r->block_sums, 0, 0, n_blocks);
+        *sum = node_sum(r->host_sums, 0, 0, n_blocks);
         return 0;
     }
     /* Each rank sums the nodes it owns whole; everybody gets these few numbers and finishes the same tree. */
@@ -340,7 +322,7 @@ int reduce_square_sum(struct reduce *r, const float *slice, double *sum, struct 
         reduce_share(n_blocks, r->size, rank, &begin, &end);
         const size_t count = tree_cover(n_blocks, begin, end, nodes + n_nodes);
         for (size_t i = 0; rank == r->rank && i < count; i++)
-            own[i] = node_sum(r->block_sums, begin, nodes[n_nodes + i].begin, nodes[n_nodes + i].end);
+            own[i] = node_sum(r->host_sums, begin, nodes[n_nodes + i].begin, nodes[n_nodes + i].end);
         r->counts[rank] = count * sizeof *own;
         n_nodes += count;
     }

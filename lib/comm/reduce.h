@@ -3,32 +3,35 @@
  * depends on n_items alone, each node being left + right in float32. So its bits do not depend on the number of
  * ranks or threads. Ranks own contiguous runs of items and slices of the parameters; both may be empty, then a rank
  * only takes part in the collectives. Everything but reduce_share, reduce_bytes, reduce_items, reduce_slice and
- * reduce_add is a collective. */
+ * reduce_add is a collective. Gradients, slices and weights lie in the memory of a struct vectors, the host's or a GPU's;
+ * what is written to them is there for operations that are called later, and for others after `finish`. Losses and norms
+ * are the host's. */
 #ifndef TABFT_COMM_REDUCE_H
 #define TABFT_COMM_REDUCE_H
 
 #include <stddef.h>
 
 #include "base/failure.h"
+#include "base/vectors.h"
 
 struct comm;
-struct threads;
 struct reduce;
 
 /* Slices are cut at multiples of this many parameters, and squared norms are summed over blocks of it. */
-enum { REDUCE_BLOCK = 1024 };
+enum { REDUCE_BLOCK = VECTORS_BLOCK };
 
 /* Contiguous shares: the first n % size ranks get one more. */
 void reduce_share(size_t n, int size, int rank, size_t *begin, size_t *end);
 
-/* Scratch for sums of `n_parameters` floats over `n_items` items, both at least 1. `c` NULL: a single process.
- * `pool` may be NULL. Both are borrowed until reduce_close. Errors: TABFT_SYSTEM (memory), TABFT_USE (no items or
- * parameters). */
-int reduce_open(struct reduce **out, struct comm *c, struct threads *pool, size_t n_items, size_t n_parameters,
+/* Scratch for sums of `n_parameters` floats over `n_items` items, both at least 1. `c` NULL: a single process. Both it
+ * and `v` are borrowed until reduce_close. Where v's memory is not the host's, the ranks' engine must take it
+ * (comm_takes_device). Errors: TABFT_SYSTEM (memory), TABFT_USE (no items or parameters). */
+int reduce_open(struct reduce **out, struct comm *c, const struct vectors *v, size_t n_items, size_t n_parameters,
                 struct tabft_failure *f) TABFT_MUST_CHECK;
 void reduce_items(const struct reduce *r, size_t *begin, size_t *end); /* the items of this rank (may be none) */
 void reduce_slice(const struct reduce *r, size_t *begin, size_t *end); /* the parameters it owns (may be none) */
-/* The bytes that reduce_open takes on that rank, all of them, for --plan; SIZE_MAX when they do not fit in size_t.
+/* The bytes that reduce_open takes on that rank, all of them, for --plan; SIZE_MAX when they do not fit in size_t. (For
+ * other memory than the host's, up to 8 bytes a REDUCE_BLOCK of them are taken on the host too.)
  * The vectors: log2 of the rank's items, rounded up, and at least 1 (a few more where its run is no block of the
  * tree). */
 size_t reduce_bytes(size_t n_items, size_t n_parameters, int size, int rank);

@@ -116,7 +116,7 @@ static int learn_labels(struct trainer *t, const struct model_input *input, size
         .n_classes = t->data.n_classes,
         .scale = scale,
     };
-    return model_gradient(r->run, t->weights, input, &target, loss, t->gradient, f);
+    return model_gradient(r->run, t->values, input, &target, loss, t->gradient, f);
 }
 
 static int learn_targets(struct trainer *t, const struct model_input *input, size_t estimator, double scale,
@@ -140,7 +140,7 @@ static int learn_targets(struct trainer *t, const struct model_input *input, siz
         .mae_most = w->mae_clip > 0 ? w->mae_clip : (double)INFINITY,
         .scale = scale,
     };
-    return model_gradient_regression(r->run, t->weights, input, &target, loss, t->gradient, f);
+    return model_gradient_regression(r->run, t->values, input, &target, loss, t->gradient, f);
 }
 
 int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator, size_t n_items, double *loss,

@@ -103,12 +103,6 @@ fail:
 
 /* ---- validation and stopping ---- */
 
-static void keep_best(struct trainer *t)
-{
-    if (t->best == NULL) return;
-    memcpy(t->best, t->weights + t->slice_begin, (t->slice_end - t->slice_begin) * sizeof *t->best);
-}
-
 static void say_validation(const struct trainer *t, const struct progress *p, const struct validation *v, bool is_best)
 {
     const char *when = p->epoch == 0 ? "base model, epoch" : "validation, epoch";
@@ -133,7 +127,7 @@ static int check_validation(struct trainer *t, struct progress *p, struct tabft_
         p->best = v.value;
         p->best_epoch = p->epoch;
         p->waited = 0;
-        keep_best(t);
+        trainer_best_keep(t);
     } else {
         p->waited++;
     }
@@ -188,8 +182,8 @@ static int run_epochs(struct trainer *t, struct progress *p, struct tabft_failur
     if (p->step == 0) trainer_say(t, "no step was taken: every chunk was skipped; the model is the base model");
     /* Early stopping keeps what validated best, the base model included. */
     if (t->best != NULL) {
-        memcpy(t->weights + t->slice_begin, t->best, (t->slice_end - t->slice_begin) * sizeof *t->best);
-        TRY(reduce_gather(t->reduce, t->weights, f));
+        trainer_best_take(t);
+        TRY(reduce_gather(t->reduce, t->values, f));
     }
 fail:
     return error;

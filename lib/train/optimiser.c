@@ -4,27 +4,39 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "base/threads.h"
-
-enum { BLOCK = 16384 }; /* elements a thread takes at a time */
 
 static const double BETA1 = 0.9, BETA2 = 0.999, EPSILON = 1e-8;
 
 struct optimiser {
+    const struct vectors *v;
     size_t n;
     uint64_t steps;
     float *moment1, *moment2; /* [n] each */
 };
 
-int optimiser_open(struct optimiser **out, size_t n, struct tabft_failure *f)
+/* n zeros. */
+static int moments_new(const struct vectors *v, float **out, size_t n, const char *what, struct tabft_failure *f)
+{
+    void *memory = NULL;
+    size_t bytes;
+    if (!size_mul(n, sizeof(float), &bytes)) return tabft_fail(f, TABFT_SYSTEM, "no memory for %s", what);
+    const int error = v->memory_new(v->state, &memory, bytes, what, f);
+    if (error < 0) return error;
+    v->zero(v->state, memory, bytes);
+    *out = memory;
+    return 0;
+}
+
+int optimiser_open(struct optimiser **out, const struct vectors *v, size_t n, struct tabft_failure *f)
 {
     int error = 0;
     struct optimiser *o = NULL;
     *out = NULL;
     TRY(memory_new(&o, 1, sizeof *o, "AdamW's state", f));
+    o->v = v;
     o->n = n;
-    TRY(memory_new(&o->moment1, n, sizeof *o->moment1, "AdamW's first moments", f));
-    TRY(memory_new(&o->moment2, n, sizeof *o->moment2, "AdamW's second moments", f));
+    TRY(moments_new(v, &o->moment1, n, "AdamW's first moments", f));
+    TRY(moments_new(v, &o->moment2, n, "AdamW's second moments", f));
     *out = o;
     return 0;
 fail:
@@ -35,8 +47,8 @@ fail:
 void optimiser_close(struct optimiser *o)
 {
     if (o == NULL) return;
-    free(o->moment1);
-    free(o->moment2);
+    o->v->memory_free(o->v->state, o->moment1);
+    o->v->memory_free(o->v->state, o->moment2);
     free(o);
 }
 
@@ -56,37 +68,13 @@ double optimiser_clip(double norm, double largest)
     return factor < 1 ? (double)factor : 1;
 }
 
-/* One step's numbers, rounded to float32 once, and the arrays. */
-struct update {
-    size_t n;
-    float keep, clip, blend1, keep2, blend2, root2, epsilon, rate;
-    float *weights, *moment1, *moment2;
-    const float *gradient;
-};
-
-static void update_block(void *context, size_t block, int thread)
-{
-    (void)thread;
-    const struct update u = *(const struct update *)context;
-    size_t begin = block * BLOCK, end = begin + BLOCK < u.n ? begin + BLOCK : u.n;
-    float *restrict weights = u.weights, *restrict moment1 = u.moment1, *restrict moment2 = u.moment2;
-    for (size_t i = begin; i < end; i++) {
-        float g = u.gradient[i] * u.clip, w = weights[i] * u.keep;
-        float m = moment1[i] + u.blend1 * (g - moment1[i]);
-        float v = moment2[i] * u.keep2 + u.blend2 * g * g;
-        moment1[i] = m;
-        moment2[i] = v;
-        weights[i] = w - u.rate * m / (sqrtf(v) / u.root2 + u.epsilon);
-    }
-}
-
-void optimiser_step(struct optimiser *o, const struct optimiser_step *step, float *weights, const float *gradient,
-                    struct threads *pool)
+/* The step's numbers are rounded to float32 once. */
+void optimiser_step(struct optimiser *o, const struct optimiser_step *step, float *weights, const float *gradient)
 {
     o->steps++;
     double correction1 = 1 - pow(BETA1, (double)o->steps), correction2 = 1 - pow(BETA2, (double)o->steps);
-    struct update u = {
-        .n = o->n,
+    const struct vectors_adamw u = {
+        .count = o->n,
         .keep = (float)(1 - step->learning_rate * step->weight_decay),
         .clip = (float)step->clip,
         .blend1 = (float)(1 - BETA1),
@@ -100,5 +88,5 @@ void optimiser_step(struct optimiser *o, const struct optimiser_step *step, floa
         .moment2 = o->moment2,
         .gradient = gradient,
     };
-    threads_run(pool, o->n / BLOCK + (o->n % BLOCK > 0), update_block, &u);
+    o->v->adamw(o->v->state, &u);
 }

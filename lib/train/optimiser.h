@@ -1,6 +1,6 @@
 /* AdamW on one slice of the parameters: every rank keeps the moments of the slice it owns and of nothing else. One
  * group: biases, norms and embeddings decay like the rest, as in TabPFN. Arithmetic is float32 in torch's order of
- * operations. */
+ * operations (base/vectors.h), in the memory of a struct vectors. */
 #ifndef TABFT_TRAIN_OPTIMISER_H
 #define TABFT_TRAIN_OPTIMISER_H
 
@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 #include "base/failure.h"
+#include "base/vectors.h"
 
-struct threads;
 struct optimiser;
 
-/* Moments 0 for a slice of n parameters (0 is fine: an idle rank). */
-int optimiser_open(struct optimiser **out, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Moments 0 for a slice of n parameters (0 is fine: an idle rank). `v` is borrowed until optimiser_close. */
+int optimiser_open(struct optimiser **out, const struct vectors *v, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
 void optimiser_close(struct optimiser *o); /* NULL is fine */
 size_t optimiser_bytes(size_t n);          /* what it holds, for --plan */
 
@@ -22,11 +22,10 @@ struct optimiser_step {
     double clip; /* every gradient is multiplied by it first: 1, or less where the norm is too large */
 };
 /* One step: weights [n] change in place by gradient [n]. */
-void optimiser_step(struct optimiser *o, const struct optimiser_step *step, float *weights, const float *gradient,
-                    struct threads *pool);
+void optimiser_step(struct optimiser *o, const struct optimiser_step *step, float *weights, const float *gradient);
 
-/* What the next step depends on: steps taken, and the moments, which may be read and written. Valid until
- * optimiser_close. */
+/* What the next step depends on: steps taken, and the moments, which may be read and written where they lie. Valid
+ * until optimiser_close. */
 struct optimiser_state {
     uint64_t steps;
     float *moment1, *moment2; /* [n] each */

@@ -306,16 +306,7 @@ static int allocate(struct trainer *t, struct tabft_failure *f)
     int error = 0;
     TRY(t->data.is_regression ? take_borders(t, f) : draw_permutations(t, f));
     TRY(memory_new(&t->loss, t->plan.n_items, sizeof *t->loss, "the losses of a step", f));
-    TRY(memory_new_aligned(&t->gradient, t->n_parameters, sizeof *t->gradient, "the gradient", f));
-    t->reduce_n = t->plan.n_items;
-    TRY(reduce_open(&t->reduce, t->c, t->pool, t->reduce_n, t->n_parameters, f));
-    reduce_slice(t->reduce, &t->slice_begin, &t->slice_end);
-    size_t n = t->slice_end - t->slice_begin;
-    TRY(optimiser_open(&t->optimiser, n, f));
-    if (t->data.n_valid > 0 && t->o->patience > 0 && t->o->epochs >= t->o->validation_frequency) {
-        TRY(memory_new(&t->best, n, sizeof *t->best, "the best weights", f));
-        memcpy(t->best, t->weights + t->slice_begin, n * sizeof *t->best);
-    }
+    TRY(trainer_values_open(t, f));
     TRY(item_room_open(t, f));
 fail:
     return error;
@@ -364,10 +355,7 @@ fail:
 void trainer_close(struct trainer *t)
 {
     item_room_close(t);
-    optimiser_close(t->optimiser);
-    reduce_close(t->reduce);
-    free(t->best);
-    free(t->gradient);
+    trainer_values_close(t);
     free(t->loss);
     free(t->permutation);
     free(t->borders);

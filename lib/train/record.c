@@ -181,6 +181,7 @@ int record_run(struct trainer *t, const struct progress *p, double seconds, stru
     char digest[65], *text = NULL;
     struct run_folder *folder = t->folder;
     if (comm_rank(t->c) != 0) return 0;
+    TRY(trainer_weights_fetch(t, f));
     for (size_t i = 0; i < t->n_parameters; i++)
         if (!isfinite(t->weights[i])) FAIL(f, TABFT_INPUT, "the trained weights are not finite; lower --lr");
     TRY(run_folder_model(folder, t->model, t->weights, digest, f));

@@ -132,8 +132,9 @@ static int load_kind(const struct trainer *t, struct tbf_reader *r, struct tbf_c
         if (record.size != (end - begin) * sizeof *own)
             FAIL(f, TABFT_INPUT, "a slice of the checkpoint changed while it was read; run again when nothing writes to it");
         size_t first = begin > t->slice_begin ? begin : t->slice_begin, last = end < t->slice_end ? end : t->slice_end;
-        memcpy(own + (first - t->slice_begin), (const float *)record.data + (first - begin),
-               (last - first) * sizeof *own);
+        t->vectors.copy_in(t->vectors.state, own + (first - t->slice_begin), (const float *)record.data + (first - begin),
+                           (last - first) * sizeof *own);
+        TRY(t->vectors.finish(t->vectors.state, f));
         free(data);
         data = NULL;
     }
@@ -147,7 +148,7 @@ static int load_slices(const struct trainer *t, const char *name, const struct s
 {
     int error = 0;
     const struct optimiser_state o = optimiser_state(t->optimiser);
-    float *const own[] = {t->weights + t->slice_begin, o.moment1, o.moment2, t->best};
+    float *const own[] = {t->values + t->slice_begin, o.moment1, o.moment2, t->best};
     struct tbf_codec *c = NULL;
     struct tbf_reader *r = NULL;
     TRY(tbf_codec_open(&c, TBF_LEVEL_DEFAULT, f));
@@ -219,7 +220,7 @@ static int load(struct trainer *t, const char *name, const struct state_manifest
     error = load_slices(t, name, m, f);
     if (error == 0 && comm_rank(t->c) == 0) error = restore_metrics(t, name, m, f);
     TRY(trainer_agree(t, error, f));
-    TRY(reduce_gather(t->reduce, t->weights, f));
+    TRY(reduce_gather(t->reduce, t->values, f));
     optimiser_set_steps(t->optimiser, m->optimiser_steps);
     *p = m->progress;
     p->started = trainer_clock() - m->seconds;

@@ -25,6 +25,7 @@ struct packer {
     struct tabft_failure *failure;   /* [n_threads] its message */
     struct tbf_member *member;       /* [n_threads] */
     struct tbf_record *record;       /* [n_threads] */
+    float *room;                     /* [n_threads][STATE_BLOCK] a batch of values; NULL where they lie on the host */
     uint64_t first;                  /* number of the batch's first member */
 };
 
@@ -37,6 +38,7 @@ static void packer_close(struct packer *p)
     free(p->failure);
     free(p->member);
     free(p->record);
+    free(p->room);
 }
 
 static int packer_open(struct packer *p, const struct trainer *t, const uint8_t *file_id, struct tabft_failure *f)
@@ -49,6 +51,8 @@ static int packer_open(struct packer *p, const struct trainer *t, const uint8_t 
     TRY(memory_new(&p->failure, (size_t)p->n_threads, sizeof *p->failure, "a checkpoint", f));
     TRY(memory_new(&p->member, (size_t)p->n_threads, sizeof *p->member, "a checkpoint", f));
     TRY(memory_new(&p->record, (size_t)p->n_threads, sizeof *p->record, "a checkpoint", f));
+    if (!t->vectors.host)
+        TRY(memory_new(&p->room, (size_t)p->n_threads * STATE_BLOCK, sizeof *p->room, "a checkpoint", f));
     for (int i = 0; i < p->n_threads; i++) TRY(tbf_codec_open(&p->codec[i], TBF_LEVEL_DEFAULT, f));
 fail:
     return error;
@@ -61,6 +65,16 @@ static void pack_one(void *context, size_t block, int thread)
                                      &p->record[block], &p->failure[block]);
 }
 
+/* Numbers from `values` on, where the host can read them, until the next call. */
+static int host_values(const struct packer *p, const struct trainer *t, const float *values, size_t n,
+                       const float **out, struct tabft_failure *f)
+{
+    const struct vectors *v = &t->vectors;
+    *out = v->host ? values : p->room;
+    if (!v->host) v->copy_out(v->state, p->room, values, n * sizeof *values);
+    return v->finish(v->state, f);
+}
+
 static int put_values(struct packer *p, const struct trainer *t, struct tbf_writer *w, enum state_kind kind,
                       const float *values, size_t n, struct tabft_failure *f)
 {
@@ -68,13 +82,16 @@ static int put_values(struct packer *p, const struct trainer *t, struct tbf_writ
     size_t n_blocks = (n + STATE_BLOCK - 1) / STATE_BLOCK;
     for (size_t done = 0; done < n_blocks;) {
         size_t batch = n_blocks - done < (size_t)p->n_threads ? n_blocks - done : (size_t)p->n_threads;
+        size_t begin = done * STATE_BLOCK, left = n - begin;
+        const float *from;
+        TRY(host_values(p, t, values + begin, left < batch * STATE_BLOCK ? left : batch * STATE_BLOCK, &from, f));
         p->first = tbf_writer_count(w);
         for (size_t i = 0; i < batch; i++) {
-            size_t at = (done + i) * STATE_BLOCK, size = n - at < STATE_BLOCK ? n - at : STATE_BLOCK;
+            size_t at = i * STATE_BLOCK, size = left - at < STATE_BLOCK ? left - at : STATE_BLOCK;
             p->record[i] = (struct tbf_record){.type = STATE_FLOATS,
                                                .version = STATE_VERSION,
                                                .tag = {kind, (uint32_t)(done + i)},
-                                               .data = values + at,
+                                               .data = from + at,
                                                .size = size * sizeof *values,
                                                .strategy = TBF_SHUFFLE4};
         }
@@ -135,7 +152,7 @@ static int write_slice(const struct trainer *t, const char *name, const struct s
     int error = 0, rank = comm_rank(t->c);
     const struct state_slice *s = &m->slice[rank];
     const struct optimiser_state o = optimiser_state(t->optimiser);
-    const float *const values[] = {t->weights + s->begin, o.moment1, o.moment2, t->best};
+    const float *const values[] = {t->values + s->begin, o.moment1, o.moment2, t->best};
     char path[STATE_PATH_MAX], file[STATE_NAME_MAX];
     struct tbf_writer *w = NULL;
     struct packer packer = {0};

@@ -72,7 +72,7 @@ static int fit_reduction(struct trainer *t, size_t n_items, struct tabft_failure
     reduce_close(t->reduce);
     t->reduce = NULL;
     t->reduce_n = n_items;
-    TRY(reduce_open(&t->reduce, t->c, t->pool, n_items, t->n_parameters, f));
+    TRY(reduce_open(&t->reduce, t->c, &t->vectors, n_items, t->n_parameters, f));
 fail:
     return error;
 }
@@ -100,8 +100,8 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
         .weight_decay = t->o->weight_decay,
         .clip = optimiser_clip(out->norm, t->o->clip),
     };
-    optimiser_step(t->optimiser, &update, t->weights + t->slice_begin, t->gradient, t->pool);
-    TRY(reduce_gather(t->reduce, t->weights, f));
+    optimiser_step(t->optimiser, &update, t->values + t->slice_begin, t->gradient);
+    TRY(reduce_gather(t->reduce, t->values, f));
 fail:
     return error;
 }

@@ -41,7 +41,7 @@ struct trainer {
     char kept[64];             /* the newest whole checkpoint of this run; "" if none */
 
     struct model *model;
-    float *weights; /* the model's own vector, trained in place */
+    float *weights; /* the model's own vector, on the host */
     size_t n_parameters;
     char base_digest[65];
     struct train_data data;
@@ -53,6 +53,9 @@ struct trainer {
     int32_t *permutation; /* of classification: [estimators][n_classes], the same in every chunk */
     double *borders;      /* of regression: [model_outputs + 1] */
 
+    /* What a step changes lies in the memory of `vectors`: values, gradient, best, and what reduce and optimiser hold. */
+    struct vectors vectors;
+    float *values;         /* [n_parameters] the weights that are trained; on the host, `weights` themselves */
     struct reduce *reduce; /* for reduce_n items; steps of fewer chunks get their own */
     size_t reduce_n, slice_begin, slice_end;
     struct optimiser *optimiser; /* of the own slice */
@@ -101,6 +104,15 @@ int trainer_check_model(const struct model *m, const struct train_options *o, bo
 int trainer_ensemble_open(const struct trainer *t, enum ensemble_phase phase, const struct ensemble_columns *context,
                           const int32_t *label, const double *target, const struct ensemble_columns *query,
                           struct ensemble **out, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* ---- values.c ---- */
+int trainer_values_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK; /* on failure close too */
+void trainer_values_close(struct trainer *t);
+/* Keeps the own slice of the values as the best, where best ones are kept; takes it back. */
+void trainer_best_keep(struct trainer *t);
+void trainer_best_take(struct trainer *t);
+/* Brings the trained values into t->weights. */
+int trainer_weights_fetch(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- item.c ---- */
 /* The memory of training steps: taken before the first and after a validation, given back before one. */

@@ -99,7 +99,7 @@ static int predict(struct trainer *t, struct room *r, size_t estimator, struct t
         .y_context = call.y_context,
     };
     void *result = r->results + estimator * r->result_bytes;
-    TRY(model_forward(r->run, t->weights, &input, t->data.is_regression ? r->logits : result, f));
+    TRY(model_forward(r->run, t->values, &input, t->data.is_regression ? r->logits : result, f));
     if (t->data.is_regression)
         TRY(ensemble_add_means(r->ensemble, estimator, r->logits, t->data.n_valid, t->borders,
                                model_outputs(t->model) + 1, result, f));

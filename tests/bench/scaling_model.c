@@ -208,6 +208,7 @@ static double median(double *sample, size_t n)
 
 struct bench {
     struct comm *c;
+    struct vectors v;
     struct reduce *r;
     struct optimiser *o;
     float *a, *b;
@@ -227,11 +228,11 @@ static int measure_vectors(struct bench *b, double *add, double *update, struct 
         sample[i] = (now() - from) / (double)b->n;
     }
     *add = median(sample, SAMPLES);
-    TRY(reduce_open(&r, NULL, NULL, 1, b->n, f));
+    TRY(reduce_open(&r, NULL, &b->v, 1, b->n, f));
     for (size_t i = 0; i < SAMPLES; i++) {
         const double from = now();
         TRY(reduce_square_sum(r, b->b, &sum, f));
-        optimiser_step(b->o, &step, b->a, b->b, NULL);
+        optimiser_step(b->o, &step, b->a, b->b);
         sample[i] = (now() - from) / (double)b->n;
     }
     *update = median(sample, SAMPLES);
@@ -279,7 +280,8 @@ static int measure(const char *parameters)
     TRY(memory_new_aligned(&b.a, b.n, sizeof *b.a, "floats", &f));
     TRY(memory_new_aligned(&b.b, b.n, sizeof *b.b, "floats", &f));
     for (size_t i = 0; i < b.n; i++) b.b[i] = 1e-3f;
-    TRY(optimiser_open(&b.o, b.n, &f));
+    vectors_host(&b.v, NULL);
+    TRY(optimiser_open(&b.o, &b.v, b.n, &f));
     /* While the others wait, as if alone: the model knows how ranks share cores. */
     if (comm_rank(b.c) == 0) TRY(measure_vectors(&b, &add, &update, &f));
     TRY(comm_barrier(b.c, &f));

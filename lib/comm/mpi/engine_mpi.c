@@ -164,9 +164,11 @@ static int mpi_broadcast(void *state, void *data, size_t bytes, int root, char m
     return 0;
 }
 
-static int mpi_gather_all(void *state, const size_t *bytes, void *receive, char message[COMM_ENGINE_MESSAGE])
+static int mpi_gather_all(void *state, const size_t *bytes, void *receive, bool device,
+                          char message[COMM_ENGINE_MESSAGE])
 {
     struct mpi *m = state;
+    (void)device;
     size_t total = 0;
     for (int r = 0; r < m->size; r++) total += bytes[r];
     if (total <= m->chunk) {
@@ -187,10 +189,11 @@ static int mpi_gather_all(void *state, const size_t *bytes, void *receive, char 
 }
 
 static int mpi_exchange(void *state, const char *send, const size_t *send_bytes, const size_t *send_offset,
-                        char *receive, const size_t *receive_bytes, const size_t *receive_offset,
+                        char *receive, const size_t *receive_bytes, const size_t *receive_offset, bool device,
                         char message[COMM_ENGINE_MESSAGE])
 {
     struct mpi *m = state;
+    (void)device;
     /* Pieces between two ranks keep their order; each rank begins with its next one: not all send to rank 0 at once. */
     for (int i = 1; i < m->size; i++) {
         const int r = (m->rank + m->size - i) % m->size;

@@ -2,6 +2,7 @@
 
 #include "base/threads.h"
 #include "vectors_check.h"
+#include "vectors_far.h"
 
 START_TEST(the_host_keeps_the_promises)
 {
@@ -20,6 +21,17 @@ START_TEST(the_host_keeps_the_promises)
 }
 END_TEST
 
+/* The check itself keeps to what is promised of `finish`. */
+START_TEST(far_memory_keeps_them_too)
+{
+    struct vectors v;
+    struct vectors_far far;
+    vectors_far(&v, &far, NULL);
+    vectors_check(&v);
+    ck_assert_uint_eq(far.n_calls, 0);
+}
+END_TEST
+
 START_TEST(too_much_memory_is_refused)
 {
     struct tabft_failure f = {0};
@@ -30,4 +42,4 @@ START_TEST(too_much_memory_is_refused)
 }
 END_TEST
 
-UNIT_MAIN("base/vectors", the_host_keeps_the_promises, too_much_memory_is_refused)
+UNIT_MAIN("base/vectors", the_host_keeps_the_promises, far_memory_keeps_them_too, too_much_memory_is_refused)

@@ -27,13 +27,14 @@ static inline float *vectors_numbers(size_t count, uint64_t seed, int smallest, 
     return x;
 }
 
-/* A vector of the memory with those numbers. */
+/* A vector of the memory with those numbers, which may then be changed. */
 static inline float *vectors_brought(const struct vectors *v, const float *from, size_t count)
 {
     struct tabft_failure f = {0};
     void *x = NULL;
     MUST(v->memory_new(v->state, &x, count * sizeof(float), "a vector", &f));
     v->copy_in(v->state, x, from, count * sizeof(float));
+    MUST(v->finish(v->state, &f));
     return x;
 }
 
@@ -53,6 +54,7 @@ static inline void vectors_must_be(const struct vectors *v, const float *x, cons
 
 static inline void vectors_check_moves(const struct vectors *v, size_t count)
 {
+    struct tabft_failure f = {0};
     const size_t bytes = count * sizeof(float);
     float *a = vectors_numbers(count, 1, -140, 260), *b = vectors_numbers(count, 2, -140, 260);
     float *x = vectors_brought(v, a, count), *y = vectors_brought(v, b, count);
@@ -60,6 +62,7 @@ static inline void vectors_check_moves(const struct vectors *v, size_t count)
     vectors_must_be(v, x, b, count, "a copy");
     v->copy_in(v->state, x, a, bytes);
     v->add(v->state, x, y, count);
+    MUST(v->finish(v->state, &f));
     for (size_t i = 0; i < count; i++) {
         volatile float sum = a[i] + b[i];
         a[i] = sum;

@@ -158,9 +158,11 @@ static int sum_shape(struct comm *c, struct threads *pool, size_t items, size_t 
     double *losses = NULL, square = 0;
     char hash[2 * SHA256_DIGEST_SIZE + 1], loss_hash[2 * SHA256_DIGEST_SIZE + 1];
     struct timespec from, to;
+    struct vectors v;
+    vectors_host(&v, pool);
     TRY(memory_new_aligned(&values, parameters, sizeof *values, "values", f));
     TRY(memory_new(&losses, items, sizeof *losses, "losses", f));
-    TRY(reduce_open(&r, c, pool, items, parameters, f));
+    TRY(reduce_open(&r, c, &v, items, parameters, f));
     size_t begin, end;
     reduce_items(r, &begin, &end);
     for (size_t item = begin; item < end; item++) {

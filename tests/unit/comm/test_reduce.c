@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "base/vectors_far.h"
 #include "comm/comm.h"
 #include "comm/reduce.h"
 #include "unit.h"
@@ -74,11 +75,34 @@ int comm_gather_all_v(struct comm *c, const void *send, const size_t *bytes, voi
     return 0;
 }
 
+/* Memory of a GPU: the engine sees it, the host does not; a part to oneself is there already. */
+int comm_exchange_device(struct comm *c, const void *send, const size_t *send_bytes, const size_t *send_offset,
+                         void *receive, const size_t *receive_bytes, const size_t *receive_offset,
+                         struct tabft_failure *f)
+{
+    const size_t own = receive_offset[c->rank], bytes = receive_bytes[c->rank];
+    ck_assert_uint_eq(send_bytes[c->rank], bytes);
+    if (bytes > 0)
+        ck_assert_mem_eq((char *)vectors_near(receive) + own,
+                         (const char *)vectors_near(send) + send_offset[c->rank], bytes);
+    return comm_exchange(c, vectors_near(send), send_bytes, send_offset, vectors_near(receive), receive_bytes,
+                         receive_offset, f);
+}
+
+int comm_gather_all_device(struct comm *c, const size_t *bytes, void *values, struct tabft_failure *f)
+{
+    size_t offset = 0;
+    for (int r = 0; r < c->rank; r++) offset += bytes[r];
+    char *near = vectors_near(values);
+    return comm_gather_all_v(c, near + offset, bytes, near, f);
+}
+
 /* ---- a step on `size` ranks ---- */
 
 struct step {
     size_t n_items, n_parameters;
     int threads;
+    bool far; /* in memory that the host cannot read */
     float (*gradient)(size_t item, size_t parameter);
     /* what rank 0 has at the end */
     float *sum;
@@ -108,13 +132,20 @@ static void *run_rank(void *argument)
     struct tabft_failure f = {0};
     struct threads *pool = NULL;
     struct reduce *r = NULL;
-    const size_t n = s->n_parameters;
-    float *g = NULL;
+    const size_t n = s->n_parameters, bytes = n * sizeof(float);
+    float *g = NULL, *there;
     double *losses = NULL;
+    struct vectors v;
+    struct vectors_far far;
+    void *memory;
     MUST(memory_new(&g, n, sizeof *g, "a gradient", &f));
     MUST(memory_new(&losses, s->n_items, sizeof *losses, "losses", &f));
     MUST(threads_open(&pool, s->threads, &f));
-    MUST(reduce_open(&r, c, pool, s->n_items, n, &f));
+    if (s->far) vectors_far(&v, &far, pool);
+    else vectors_host(&v, pool);
+    MUST(v.memory_new(v.state, &memory, bytes, "a gradient", &f));
+    there = memory;
+    MUST(reduce_open(&r, c, &v, s->n_items, n, &f));
     double square = 0;
     for (int twice = 0; twice < 2; twice++) { /* the second step starts clean */
         size_t begin, end;
@@ -122,14 +153,18 @@ static void *run_rank(void *argument)
         for (size_t item = begin; item < end; item++) {
             for (size_t p = 0; p < n; p++) g[p] = s->gradient(item, p);
             losses[item] = ldexp(1.0, (int)item % 50);
-            MUST(reduce_add(r, item, g, &f));
+            v.copy_in(v.state, there, g, bytes);
+            MUST(reduce_add(r, item, there, &f));
+            MUST(v.finish(v.state, &f));
         }
         reduce_slice(r, &begin, &end);
-        MUST(reduce_finish(r, g + begin, &f));
-        MUST(reduce_square_sum(r, g + begin, &square, &f));
-        MUST(reduce_gather(r, g, &f));
+        MUST(reduce_finish(r, there + begin, &f));
+        MUST(reduce_square_sum(r, there + begin, &square, &f));
+        MUST(reduce_gather(r, there, &f));
         MUST(reduce_item_values(r, losses, &f));
     }
+    v.copy_out(v.state, g, there, bytes);
+    MUST(v.finish(v.state, &f));
     for (size_t item = 0; item < s->n_items; item++) ck_assert(losses[item] == ldexp(1.0, (int)item % 50));
     if (job->c.rank == 0) {
         memcpy(s->sum, g, n * sizeof *g);
@@ -139,6 +174,7 @@ static void *run_rank(void *argument)
     if (c != NULL) MUST(comm_barrier(c, &f));
     ck_assert(memcmp(s->sum, g, n * sizeof *g) == 0 && memcmp(&s->square, &square, sizeof square) == 0);
     reduce_close(r);
+    v.memory_free(v.state, there);
     threads_close(pool);
     free(g);
     free(losses);
@@ -188,6 +224,7 @@ START_TEST(the_same_bits_for_every_number_of_ranks)
             double square = 0;
             for (int size = 1; size <= 11; size += n == 20000 ? 3 : 1) {
                 s.threads = 1 + size % 2;
+                s.far = size % 3 == 2;
                 run_step(&s, size);
                 if (size == 1) {
                     square = s.square;
@@ -306,6 +343,8 @@ static size_t bytes_taken(void)
 START_TEST(the_plan_is_what_is_taken)
 {
     struct tabft_failure f = {0};
+    struct vectors v;
+    vectors_host(&v, NULL);
     const size_t shapes[][3] = {{4, 300000, 1}, {5, 300000, 2}, {8, 12345, 8}, {3, 4000, 8}, {64, 100000, 5}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct world world = {.size = (int)shapes[i][2]};
@@ -313,7 +352,7 @@ START_TEST(the_plan_is_what_is_taken)
             struct comm c = {&world, rank};
             struct reduce *r = NULL;
             const size_t before = bytes_taken();
-            MUST(reduce_open(&r, &c, NULL, shapes[i][0], shapes[i][1], &f));
+            MUST(reduce_open(&r, &c, &v, shapes[i][0], shapes[i][1], &f));
             const size_t taken = bytes_taken() - before;
             const size_t planned = reduce_bytes(shapes[i][0], shapes[i][1], world.size, rank);
             ck_assert_msg(taken >= planned && taken - planned <= 9 * 4096, "shape %zu, rank %d: planned %zu, took %zu",
@@ -329,10 +368,12 @@ START_TEST(wrong_use_is_refused)
 {
     struct tabft_failure f = {0};
     struct reduce *r = NULL;
+    struct vectors v;
     float g[4] = {1, 2, 3, 4};
-    MUST_FAIL(reduce_open(&r, NULL, NULL, 0, 4, &f), TABFT_USE, "0 items");
-    MUST_FAIL(reduce_open(&r, NULL, NULL, 4, 0, &f), TABFT_USE, "0 parameters");
-    MUST(reduce_open(&r, NULL, NULL, 2, 4, &f));
+    vectors_host(&v, NULL);
+    MUST_FAIL(reduce_open(&r, NULL, &v, 0, 4, &f), TABFT_USE, "0 items");
+    MUST_FAIL(reduce_open(&r, NULL, &v, 4, 0, &f), TABFT_USE, "0 parameters");
+    MUST(reduce_open(&r, NULL, &v, 2, 4, &f));
     MUST_FAIL(reduce_add(r, 1, g, &f), TABFT_SYSTEM, "item 1");
     MUST(reduce_add(r, 0, g, &f));
     MUST_FAIL(reduce_finish(r, g, &f), TABFT_SYSTEM, "before item 1");

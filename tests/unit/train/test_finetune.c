@@ -27,6 +27,7 @@ struct replay {
     const struct recorded_run *recorded;
     struct model *m;
     struct model_run *run;
+    struct vectors vectors;
     struct reduce *reduce;
     struct optimiser *optimiser;
     float *gradient, *start; /* start: the base model's weights */
@@ -43,8 +44,9 @@ static void replay_open(struct replay *r, const struct recorded_run *run)
     memcpy(r->start, model_values(r->m), n * sizeof *r->start);
     MUST(model_run_open(&r->run, r->m, (struct model_shape){CONTEXT, QUERY, COLUMNS_MAX}, MODEL_RECOMPUTE_BLOCK, true,
                         NULL, &f));
-    MUST(reduce_open(&r->reduce, NULL, NULL, ESTIMATORS, n, &f));
-    MUST(optimiser_open(&r->optimiser, n, &f));
+    vectors_host(&r->vectors, NULL);
+    MUST(reduce_open(&r->reduce, NULL, &r->vectors, ESTIMATORS, n, &f));
+    MUST(optimiser_open(&r->optimiser, &r->vectors, n, &f));
 }
 
 static void replay_close(struct replay *r)
@@ -98,7 +100,7 @@ static double replay_step(struct replay *r, size_t step, double *length)
     struct optimiser_step update = {.learning_rate = ckpt_value(get("%s.lr", r->recorded->name), step),
                                     .weight_decay = 0.01,
                                     .clip = optimiser_clip(*length, 1)};
-    optimiser_step(r->optimiser, &update, model_values_mutable(r->m), r->gradient, NULL);
+    optimiser_step(r->optimiser, &update, model_values_mutable(r->m), r->gradient);
     return sum;
 }
 

@@ -12,8 +12,10 @@ START_TEST(steps_are_those_of_torch)
 {
     struct tabft_failure f = {0};
     struct optimiser *o;
+    struct vectors v;
     float weights[5] = {0.5F, -1.25F, 0.003F, 2.0F, 0.0F};
-    MUST(optimiser_open(&o, 5, &f));
+    vectors_host(&v, NULL);
+    MUST(optimiser_open(&o, &v, 5, &f));
     FILE *file = fopen(unit_data("train/adamw.txt"), "r");
     ck_assert_ptr_nonnull(file);
     double rate, norm;
@@ -27,7 +29,7 @@ START_TEST(steps_are_those_of_torch)
         ck_assert_double_eq_tol(sqrt(squares), norm, 1e-6 * norm);
         struct optimiser_step step = {
             .learning_rate = rate, .weight_decay = 0.01, .clip = optimiser_clip(sqrt(squares), 1.0)};
-        optimiser_step(o, &step, weights, gradient, NULL);
+        optimiser_step(o, &step, weights, gradient);
         for (int i = 0; i < 5; i++)
             ck_assert_float_eq_tol(weights[i], expected[i], 1.3e-7F * fmaxf(0.01F, fabsf(expected[i])));
         ck_assert_double_eq_tol(rate, 1e-3 * schedule_factor(SCHEDULE_COSINE, steps++, 6), 1e-18);
@@ -45,20 +47,23 @@ START_TEST(slices_and_threads_leave_the_bits)
     struct tabft_failure f = {0};
     struct optimiser *all, *first, *second;
     struct threads *pool;
+    struct vectors alone, many;
     for (size_t i = 0; i < N; i++) {
         whole[i] = parts[i] = (float)sin((double)i);
         gradient[i] = (float)cos((double)i * 3) * 1e-3F;
     }
     const size_t cut = 40000;
     MUST(threads_open(&pool, 3, &f));
-    MUST(optimiser_open(&all, N, &f));
-    MUST(optimiser_open(&first, cut, &f));
-    MUST(optimiser_open(&second, N - cut, &f));
+    vectors_host(&many, pool);
+    vectors_host(&alone, NULL);
+    MUST(optimiser_open(&all, &many, N, &f));
+    MUST(optimiser_open(&first, &alone, cut, &f));
+    MUST(optimiser_open(&second, &alone, N - cut, &f));
     struct optimiser_step step = {.learning_rate = 1e-3, .weight_decay = 0.01, .clip = 0.7};
     for (int i = 0; i < 3; i++) {
-        optimiser_step(all, &step, whole, gradient, pool);
-        optimiser_step(first, &step, parts, gradient, NULL);
-        optimiser_step(second, &step, parts + cut, gradient + cut, NULL);
+        optimiser_step(all, &step, whole, gradient);
+        optimiser_step(first, &step, parts, gradient);
+        optimiser_step(second, &step, parts + cut, gradient + cut);
     }
     ck_assert_mem_eq(whole, parts, sizeof whole);
     optimiser_close(all);

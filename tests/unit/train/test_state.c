@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/vectors_far.h"
 #include "comm/reduce.h"
 #include "file/file.h"
 #include "table/table.h"
@@ -15,7 +16,7 @@
 #include "train/state.h"
 #include "unit.h"
 
-enum { PARAMETERS = 64, OLDER = 5, NEWER = 6 };
+enum { PARAMETERS = 64, PARAMETERS_MANY = 200100, OLDER = 5, NEWER = 6 };
 
 /* In memory where it can be: each case syncs some files. */
 static char folder[64], older[64], newer[64], said[4096];
@@ -24,6 +25,7 @@ static struct train_options options;
 static struct table table = {.path = "train.tbf", .digest = "0123"};
 static struct trainer trainer;
 static struct train_result result;
+static struct vectors_far far;
 
 static void remember(void *context, const char *line)
 {
@@ -37,28 +39,44 @@ static void fill(float *values, uint64_t seed)
 {
     struct random_pcg g;
     random_pcg_seed(&g, seed);
-    for (size_t i = 0; i < PARAMETERS; i++) values[i] = (float)random_pcg_double(&g);
+    for (size_t i = 0; i < trainer.n_parameters; i++) values[i] = (float)random_pcg_double(&g);
+}
+
+/* The same where the trainer has them. */
+static void fill_there(float *values, uint64_t seed)
+{
+    static float from[PARAMETERS_MANY];
+    struct tabft_failure f = {0};
+    const struct vectors *v = &trainer.vectors;
+    fill(from, seed);
+    v->copy_in(v->state, values, from, trainer.n_parameters * sizeof *from);
+    MUST(v->finish(v->state, &f));
 }
 
 /* Weights, moments and best weights follow from the step. */
 static void fill_all(uint64_t step)
 {
     struct optimiser_state o = optimiser_state(trainer.optimiser);
-    fill(trainer.weights, 4 * step);
-    fill(o.moment1, 4 * step + 1);
-    fill(o.moment2, 4 * step + 2);
-    fill(trainer.best, 4 * step + 3);
+    fill_there(trainer.values, 4 * step);
+    fill_there(o.moment1, 4 * step + 1);
+    fill_there(o.moment2, 4 * step + 2);
+    fill_there(trainer.best, 4 * step + 3);
     optimiser_set_steps(trainer.optimiser, step);
 }
 
 static void must_be_of(uint64_t step)
 {
-    static float want[PARAMETERS];
+    static float want[PARAMETERS_MANY], is[PARAMETERS_MANY];
+    struct tabft_failure f = {0};
     struct optimiser_state o = optimiser_state(trainer.optimiser);
-    float *const is[] = {trainer.weights, o.moment1, o.moment2, trainer.best};
+    const struct vectors *v = &trainer.vectors;
+    const size_t bytes = trainer.n_parameters * sizeof *is;
+    float *const there[] = {trainer.values, o.moment1, o.moment2, trainer.best};
     for (size_t i = 0; i < 4; i++) {
+        v->copy_out(v->state, is, there[i], bytes);
+        MUST(v->finish(v->state, &f));
         fill(want, 4 * step + i);
-        ck_assert_mem_eq(is[i], want, sizeof want);
+        ck_assert_mem_eq(is, want, bytes);
     }
     ck_assert_uint_eq(o.steps, step);
 }
@@ -82,24 +100,33 @@ static void save(uint64_t step, char name[64])
     trainer.folder = NULL;
 }
 
-static void start(void)
+/* Two checkpoints of `n` parameters, on the host or in memory that it cannot read. */
+static void start_on(bool on_host, size_t n)
 {
     struct tabft_failure f = {0};
+    void *memory;
     (void)snprintf(folder, sizeof folder, "%s/tabft-state-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(folder));
     train_options_default(&options);
     options.out = folder;
     trainer = (struct trainer){.o = &options, .report = &report, .result = &result, .run_path = folder, .resume = true,
-                               .n_parameters = PARAMETERS, .slice_end = PARAMETERS, .base_digest = "4567", .data.table = &table};
-    MUST(memory_new(&trainer.weights, PARAMETERS, sizeof(float), "w", &f));
-    MUST(memory_new(&trainer.best, PARAMETERS, sizeof(float), "b", &f));
-    MUST(optimiser_open(&trainer.optimiser, PARAMETERS, &f));
-    MUST(reduce_open(&trainer.reduce, NULL, NULL, 1, PARAMETERS, &f));
+                               .n_parameters = n, .slice_end = n, .base_digest = "4567", .data.table = &table};
+    const struct vectors *v = &trainer.vectors;
+    if (on_host) vectors_host(&trainer.vectors, NULL);
+    else vectors_far(&trainer.vectors, &far, NULL);
+    MUST(v->memory_new(v->state, &memory, n * sizeof(float), "w", &f));
+    trainer.values = memory;
+    MUST(v->memory_new(v->state, &memory, n * sizeof(float), "b", &f));
+    trainer.best = memory;
+    MUST(optimiser_open(&trainer.optimiser, v, n, &f));
+    MUST(reduce_open(&trainer.reduce, NULL, v, 1, n, &f));
     open_folder();
     save(OLDER, older);
     open_folder();
     save(NEWER, newer);
 }
+
+static void start(void) { start_on(true, PARAMETERS); }
 
 static void finish(void)
 {
@@ -111,11 +138,11 @@ static void finish(void)
         (void)unlink(path);
     }
     ck_assert_int_eq(rmdir(folder), 0);
-    free(trainer.weights);
-    free(trainer.best);
+    trainer.vectors.memory_free(trainer.vectors.state, trainer.values);
+    trainer.vectors.memory_free(trainer.vectors.state, trainer.best);
     optimiser_close(trainer.optimiser);
     reduce_close(trainer.reduce);
-    (void)f;
+    MUST(trainer.vectors.finish(trainer.vectors.state, &f));
 }
 
 /* What --resume makes of the folder as it is: the step, or 0 and the failure in *f. */
@@ -179,6 +206,15 @@ START_TEST(whole_ones_are_taken)
     MUST(file_read_all(path, 100, &text, &size, &f));
     ck_assert_uint_eq(size, 16);
     free(text);
+    finish();
+}
+END_TEST
+
+START_TEST(memory_of_a_gpu_is_saved_and_filled)
+{
+    struct tabft_failure f = {0};
+    start_on(false, PARAMETERS_MANY);
+    ck_assert_uint_eq(resume(&f), NEWER);
     finish();
 }
 END_TEST
@@ -336,7 +372,7 @@ START_TEST(manifests_that_lie)
             bool is_older = strcmp(trainer.kept, older) == 0;
             ck_assert(!is_older || step == OLDER);
             fill(want, 4 * (is_older ? OLDER : NEWER));
-            ck_assert_mem_eq(trainer.weights, want, sizeof want);
+            ck_assert_mem_eq(trainer.values, want, sizeof want);
             outcomes[is_older]++;
         } else {
             outcomes[2]++;
@@ -349,5 +385,5 @@ START_TEST(manifests_that_lie)
 }
 END_TEST
 
-UNIT_MAIN("state", whole_ones_are_taken, every_cut_and_flip_is_seen, slices_are_not_exchanged, none_that_is_whole_is_refused,
-          manifests_that_lie)
+UNIT_MAIN("state", whole_ones_are_taken, memory_of_a_gpu_is_saved_and_filled, every_cut_and_flip_is_seen,
+          slices_are_not_exchanged, none_that_is_whole_is_refused, manifests_that_lie)
