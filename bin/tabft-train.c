@@ -128,7 +128,7 @@ fail:
 
 static const char *engine_name(const struct train_options *o)
 {
-    static const char *const names[] = {"auto", "self", "mpi"};
+    static const char *const names[] = {"auto", "self", "mpi", "nccl"};
     return names[o->engine - TRAIN_ENGINE_AUTO];
 }
 
@@ -169,7 +169,10 @@ static int run(const struct train_options *o, struct tabft_failure *f)
     struct screen screen = {.terminal = isatty(STDERR_FILENO) == 1, .last = time(NULL)};
     struct train_report report = {.say = say, .progress = show_progress, .context = &screen};
     struct train_result result = {.speaker = -1};
-    struct comm_options options = {.engine = engine_name(o), .timeout_s = (int)o->comm_timeout, .last_words = last_words};
+    struct comm_options options = {.engine = engine_name(o),
+                                   .gpus = o->device == TRAIN_DEVICE_CUDA,
+                                   .timeout_s = (int)o->comm_timeout,
+                                   .last_words = last_words};
     struct comm *c = NULL;
     int error = comm_open(&c, &options, f);
     if (error == 0) error = train_run(o, c, &report, &result, f);

@@ -27,10 +27,10 @@ struct comm {
 
 /* ---- joining and leaving ---- */
 
-static const char *engine_name(const struct comm *c, const char *wanted)
+static const char *engine_name(const struct comm *c, const struct comm_options *options)
 {
-    if (wanted != NULL && strcmp(wanted, "auto") != 0) return wanted;
-    return c->size == 1 ? "self" : "mpi";
+    if (options->engine != NULL && strcmp(options->engine, "auto") != 0) return options->engine;
+    return c->size == 1 ? "self" : options->gpus ? "nccl" : "mpi";
 }
 
 /* First of all the connections to the neighbours: from then on a rank that ends is noticed, whatever it was at. */
@@ -51,7 +51,7 @@ static int join(struct comm *c, const struct comm_options *options, struct tabft
                                         .last_words = options->last_words,
                                         .last_words_context = options->last_words_context};
     (void)snprintf(agreement, sizeof agreement, "tabft-%s,engine=%s,comm-timeout=%d", PACKAGE_VERSION,
-                   engine_name(c, options->engine), c->timeout_s);
+                   engine_name(c, options), c->timeout_s);
     TRY(watch_open(&c->watch, &watch, f));
     watch_limit(c->watch, "joining");
     if (c->size > 1) TRY(watch_connect(c->watch, agreement, f));
@@ -60,27 +60,35 @@ fail:
     return error;
 }
 
-static int engine_choose(struct comm *c, const char *wanted, struct tabft_failure *f)
+static int engine_choose(struct comm *c, const struct comm_options *options, struct tabft_failure *f)
 {
-    const char *name = engine_name(c, wanted);
+    int error = 0;
+    const char *name = engine_name(c, options);
     if (strcmp(name, "self") == 0 && c->size > 1)
-        return tabft_fail(f, TABFT_USE,
-                          "engine self carries one rank, the launcher started %d; use --engine mpi or one rank",
-                          c->size);
-    return engine_open(name, &c->engine, f);
+        FAIL(f, TABFT_USE, "engine self carries one rank, the launcher started %d; use --engine %s or one rank",
+             c->size, options->gpus ? "nccl" : "mpi");
+    TRY(engine_open(name, &c->engine, f));
+    if (options->gpus && !comm_takes_device(c))
+        FAIL(f, TABFT_USE, "engine %s carries no memory of GPUs between %d ranks; use --engine nccl, or one rank", name,
+             c->size);
+fail:
+    return error;
 }
 
 static int engine_start(struct comm *c, size_t chunk, struct tabft_failure *f)
 {
     int error = 0;
-    char message[COMM_ENGINE_MESSAGE] = "", version[256] = "";
+    char message[COMM_ENGINE_MESSAGE] = "", version[256] = "", invitation[COMM_ENGINE_INVITATION] = "";
+    const struct comm_engine_place place = {
+        .rank = c->rank, .size = c->size, .local_rank = c->local_rank, .chunk = chunk};
     if (c->watch != NULL) watch_limit(c->watch, "starting the engine");
     c->engine->prepare();
-    if (c->engine->open(&c->engine_state, c->rank, c->size, chunk, message) < 0)
+    if (c->engine->open(&c->engine_state, &place, invitation, message) < 0)
         FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     c->engine_is_open = true;
-    if (c->launcher != NULL && c->size > 1) TRY(launcher_meet(c->launcher, f));
-    if (c->engine->ready(c->engine_state, message) < 0)
+    if (c->size > 1 && c->engine->invites) TRY(launcher_invite(c->launcher, invitation, sizeof invitation, f));
+    else if (c->size > 1) TRY(launcher_meet(c->launcher, f));
+    if (c->engine->ready(c->engine_state, invitation, message) < 0)
         FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     if (c->watch != NULL) watch_relax(c->watch);
     if (c->engine != &comm_engine_self) {
@@ -108,7 +116,7 @@ int comm_open(struct comm **out, const struct comm_options *options, struct tabf
     c->timeout_s = options->timeout_s == 0 ? DEFAULT_TIMEOUT_S : options->timeout_s;
     launcher_host(c->host);
     if (pmix) TRY(join(c, options, f));
-    TRY(engine_choose(c, options->engine, f));
+    TRY(engine_choose(c, options, f));
     TRY(engine_start(c, chunk, f));
 fail:
     return error;
@@ -130,10 +138,12 @@ const char *comm_launcher(const struct comm *c)
 
 void comm_describe(char *text, size_t size)
 {
-    char pmix[512], mpi[512];
+    char pmix[512], mpi[512], nccl[512];
     launcher_describe(pmix, sizeof pmix);
     engine_describe("mpi", mpi, sizeof mpi);
-    (void)snprintf(text, size, "  launcher pmix: %s\n  engine self: built in\n  engine mpi: %s\n", pmix, mpi);
+    engine_describe("nccl", nccl, sizeof nccl);
+    (void)snprintf(text, size, "  launcher pmix: %s\n  engine self: built in\n  engine mpi: %s\n  engine nccl: %s\n",
+                   pmix, mpi, nccl);
 }
 
 void comm_abort(struct comm *c, int status)

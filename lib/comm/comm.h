@@ -1,4 +1,4 @@
-/* Ranks and bytes: who is there (PMIx or a single process), collectives through an engine (self, mpi), a watchdog,
+/* Ranks and bytes: who is there (PMIx or a single process), collectives through an engine (self, mpi, nccl), a watchdog,
  * and how a failing rank ends the others. Nothing here knows gradients; reduce.h adds the fixed-shape sum.
  *
  * Environment that is read: PMIX_NAMESPACE (a PMIx server is there: srun --mpi=pmix, Open MPI's mpirun, prterun),
@@ -23,7 +23,8 @@ struct comm;
 typedef void comm_last_words(void *context, int rank, const char *host, const char *message);
 
 struct comm_options {
-    const char *engine; /* "auto" (also NULL): self for one rank, else mpi; "self"; "mpi" */
+    const char *engine; /* "auto" (also NULL): self for one rank, else mpi, or nccl with gpus; "self"; "mpi"; "nccl" */
+    bool gpus;          /* the ranks compute on GPUs: several need an engine that takes their memory */
     int timeout_s;      /* joining or a collective that takes longer ends the run (--comm-timeout); 0: 300 */
     size_t chunk_bytes; /* largest piece handed to an engine at once; 0: 1 GiB; at most 2^31 - 1. Tests make it small */
     comm_last_words *last_words; /* NULL: "<program>: rank R (host): message" to stderr */
@@ -32,7 +33,7 @@ struct comm_options {
 
 /* Finds the launcher, joins the ranks, opens the engine. Refuses (TABFT_USE) what cannot be meant:
  * SLURM_STEP_NUM_TASKS > 1 without a PMIx server ("add --mpi=pmix"), several ranks without an engine that carries
- * them, neighbours of another version, engine or timeout. *out is set on failure too (NULL where nothing was
+ * them, or the memory of their GPUs, neighbours of another version, engine or timeout. *out is set on failure too (NULL where nothing was
  * joined): print the message, then comm_abort(*out, status), which ends the ranks that wait for this one. To be
  * called before anything that may fail: a process that ends before its neighbours know it is missed only by srun
  * --kill-on-bad-exit=1, or when the others have waited for timeout_s. */
@@ -43,7 +44,7 @@ int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);             /* world size */
 int comm_local_rank(const struct comm *c);       /* among the ranks of this node */
 const char *comm_host(const struct comm *c);     /* this node's name */
-const char *comm_engine(const struct comm *c);   /* "self", "mpi" */
+const char *comm_engine(const struct comm *c);   /* "self", "mpi", "nccl" */
 const char *comm_launcher(const struct comm *c); /* "pmix (slurm)", "pmix", "none" */
 /* The versions of what carries the ranks, one line: "PMIx 4.2.2; Open MPI v4.1.4"; "" for a single process without
  * launcher. */

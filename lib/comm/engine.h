@@ -1,7 +1,8 @@
 /* What carries bytes between ranks: a table of functions that an engine fills. self is built in; others are
  * plugins, shared objects "tabft-engine-NAME.so" that export `tabft_comm_engine` and use nothing of libtabft.
  *
- * An operation is started, then tested until it is done; one at a time. Buffers stay with the engine until then.
+ * An operation is started, then tested until it is done; one at a time. Buffers, and the arrays of their sizes, stay with
+ * the engine until then.
  * Every function that can fail returns 0 or -1 with a line in `message`; after a failure only close may follow, or
  * nothing. */
 #ifndef TABFT_COMM_ENGINE_H
@@ -10,22 +11,32 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { COMM_ENGINE_ABI = 3, COMM_ENGINE_MESSAGE = 512 };
+enum { COMM_ENGINE_ABI = 3, COMM_ENGINE_MESSAGE = 512, COMM_ENGINE_INVITATION = 512 };
+
+/* Where this process stands. */
+struct comm_engine_place {
+    int rank, size;
+    int local_rank; /* among the ranks of this node: says which GPU is its own (base/gpu_index.h) */
+    size_t chunk;   /* the largest piece of bytes at once, <= 2^31 - 1 */
+};
 
 struct comm_engine {
     int abi;          /* COMM_ENGINE_ABI */
     const char *name; /* "mpi" */
+    bool invites;       /* ready needs the text that rank 0 wrote in open */
     bool device_memory; /* gather_all and exchange take memory of this rank's GPU too: `device` says what theirs is */
     /* Sets environment variables if the library needs any; called before open, while no other thread reads them. */
     void (*prepare)(void);
     /* The library's name and version, without starting it. */
     void (*version)(char *text, size_t size);
-    /* Joins; fails unless the library sees this rank and size. Blocks. `chunk`: largest piece of bytes at once, <=
-     * 2^31 - 1. */
-    int (*open)(void **state, int rank, int size, size_t chunk, char message[COMM_ENGINE_MESSAGE]);
+    /* Joins; fails unless the library sees this rank and size. Blocks. Rank 0 of an engine that invites writes a text
+     * without control characters; `invitation` is empty before. */
+    int (*open)(void **state, const struct comm_engine_place *place, char invitation[COMM_ENGINE_INVITATION],
+                char message[COMM_ENGINE_MESSAGE]);
     /* Collective, after every rank has returned from open: the first messages. Blocks. Open MPI 4.1 ends its start with
-     * a fence that under Slurm waits for nobody, and dies of a message that comes before its handlers are there. */
-    int (*ready)(void *state, char message[COMM_ENGINE_MESSAGE]);
+     * a fence that under Slurm waits for nobody, and dies of a message that comes before its handlers are there.
+     * `invitation`: rank 0's. */
+    int (*ready)(void *state, const char *invitation, char message[COMM_ENGINE_MESSAGE]);
     int (*barrier)(void *state, char message[COMM_ENGINE_MESSAGE]);
     int (*broadcast)(void *state, void *data, size_t bytes, int root, char message[COMM_ENGINE_MESSAGE]);
     /* Rank r's bytes[r] come to the running sum of bytes[0..r-1]; the own part is already in place in `receive`. */

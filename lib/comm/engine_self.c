@@ -7,18 +7,20 @@ static void self_prepare(void) {}
 
 static void self_version(char *text, size_t size) { (void)snprintf(text, size, "built in"); }
 
-static int self_open(void **state, int rank, int size, size_t chunk, char message[COMM_ENGINE_MESSAGE])
+static int self_open(void **state, const struct comm_engine_place *place, char invitation[COMM_ENGINE_INVITATION],
+                     char message[COMM_ENGINE_MESSAGE])
 {
-    (void)chunk;
+    (void)invitation;
     *state = NULL;
-    if (size == 1) return 0;
-    (void)snprintf(message, COMM_ENGINE_MESSAGE, "it carries 1 rank, this is rank %d of %d", rank, size);
+    if (place->size == 1) return 0;
+    (void)snprintf(message, COMM_ENGINE_MESSAGE, "it carries 1 rank, this is rank %d of %d", place->rank,
+                   place->size);
     return -1;
 }
 
-static int self_ready(void *state, char message[COMM_ENGINE_MESSAGE])
+static int self_ready(void *state, const char *invitation, char message[COMM_ENGINE_MESSAGE])
 {
-    (void)state, (void)message;
+    (void)state, (void)invitation, (void)message;
     return 0;
 }
 

@@ -12,8 +12,12 @@ static int engine_load(const char *name, char path[PLUGIN_PATH_MAX], const struc
                        struct tabft_failure *f)
 {
     const void *table = NULL;
-    const int error = plugin_open(&engines, name, "build TabFT with MPI (configure --with-mpi), or start one rank",
-                                  "load the site's MPI module", &table, path, f);
+    const bool nccl = strcmp(name, "nccl") == 0;
+    const int error = plugin_open(&engines, name,
+                                  nccl ? "build TabFT with NCCL (configure --with-nccl), or start one rank"
+                                       : "build TabFT with MPI (configure --with-mpi), or start one rank",
+                                  nccl ? "load the site's CUDA and NCCL modules" : "load the site's MPI module", &table,
+                                  path, f);
     if (error == 0) *out = table;
     return error;
 }
@@ -26,7 +30,7 @@ int engine_open(const char *name, const struct comm_engine **out, struct tabft_f
         return 0;
     }
     if (name[0] == '\0' || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(name))
-        return tabft_fail(f, TABFT_USE, "engine '%s': no such name; engines are auto, self and mpi", name);
+        return tabft_fail(f, TABFT_USE, "engine '%s': no such name; engines are auto, self, mpi and nccl", name);
     return engine_load(name, path, out, f);
 }
 

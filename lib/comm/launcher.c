@@ -31,6 +31,7 @@
 
 #define PMIX_LIBRARY "libpmix.so.2"
 #define CARD_KEY "tabft.card"
+#define INVITATION_KEY "tabft.invitation"
 
 struct pmix_client {
     void *library;
@@ -192,34 +193,57 @@ int launcher_meet(struct launcher *l, struct tabft_failure *f)
     return status == PMIX_SUCCESS ? 0 : pmix_failed(l, TABFT_PEER, "waiting for the other ranks", status, f);
 }
 
-int launcher_publish(struct launcher *l, const char *card, struct tabft_failure *f)
+/* Puts a text under `key` for the others, and waits until all ranks are there. */
+static int put_text(struct launcher *l, const char *key, const char *text, const char *doing, struct tabft_failure *f)
 {
     int error = 0;
     pmix_value_t value = {.type = PMIX_STRING};
     char *copy = NULL;
-    TRY(memory_copy_string(&copy, card, f));
+    TRY(memory_copy_string(&copy, text, f));
     value.data.string = copy;
-    pmix_status_t status = l->pmix.PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value);
+    pmix_status_t status = l->pmix.PMIx_Put(PMIX_GLOBAL, key, &value);
     if (status == PMIX_SUCCESS) status = l->pmix.PMIx_Commit();
     if (status == PMIX_SUCCESS) status = fence(l);
-    if (status != PMIX_SUCCESS) TRY(pmix_failed(l, TABFT_PEER, "exchanging addresses with the other ranks", status, f));
+    if (status != PMIX_SUCCESS) TRY(pmix_failed(l, TABFT_PEER, doing, status, f));
 fail:
     free(copy);
     return error;
 }
 
-int launcher_card(struct launcher *l, int rank, char card[COMM_CARD_SIZE], struct tabft_failure *f)
+static int get_text(struct launcher *l, int rank, const char *key, char *text, size_t size, const char *what,
+                    struct tabft_failure *f)
 {
     pmix_proc_t proc = l->self;
     pmix_value_t *value = NULL;
     proc.rank = (pmix_rank_t)rank;
-    const pmix_status_t status = l->pmix.PMIx_Get(&proc, CARD_KEY, NULL, 0, &value);
-    if (status != PMIX_SUCCESS) return pmix_failed(l, TABFT_PEER, "the address of another rank", status, f);
-    const bool fits = value->type == PMIX_STRING && strlen(value->data.string) < COMM_CARD_SIZE;
-    if (fits) (void)snprintf(card, COMM_CARD_SIZE, "%s", value->data.string);
+    const pmix_status_t status = l->pmix.PMIx_Get(&proc, key, NULL, 0, &value);
+    if (status != PMIX_SUCCESS) return pmix_failed(l, TABFT_PEER, what, status, f);
+    const bool fits = value->type == PMIX_STRING && strlen(value->data.string) < size;
+    if (fits) (void)snprintf(text, size, "%s", value->data.string);
     if (value->type == PMIX_STRING) free(value->data.string);
     free(value);
-    return fits ? 0 : tabft_fail(f, TABFT_SYSTEM, "PMIx: rank %d's address is not what TabFT writes", rank);
+    return fits ? 0 : tabft_fail(f, TABFT_SYSTEM, "PMIx, %s: rank %d's is not what TabFT writes", what, rank);
+}
+
+int launcher_publish(struct launcher *l, const char *card, struct tabft_failure *f)
+{
+    return put_text(l, CARD_KEY, card, "exchanging addresses with the other ranks", f);
+}
+
+int launcher_card(struct launcher *l, int rank, char card[COMM_CARD_SIZE], struct tabft_failure *f)
+{
+    return get_text(l, rank, CARD_KEY, card, COMM_CARD_SIZE, "the address of another rank", f);
+}
+
+int launcher_invite(struct launcher *l, char *text, size_t size, struct tabft_failure *f)
+{
+    int error = 0;
+    static const char what[] = "the engine's invitation";
+    if (l->self.rank == 0) TRY(put_text(l, INVITATION_KEY, text, what, f));
+    else TRY(launcher_meet(l, f));
+    TRY(get_text(l, 0, INVITATION_KEY, text, size, what, f));
+fail:
+    return error;
 }
 
 void launcher_abort(struct launcher *l, int status)

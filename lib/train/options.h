@@ -13,7 +13,7 @@
 enum train_device { TRAIN_DEVICE_AUTO = 1, TRAIN_DEVICE_CPU, TRAIN_DEVICE_CUDA };
 enum train_recompute { TRAIN_RECOMPUTE_AUTO = 1, TRAIN_RECOMPUTE_NONE, TRAIN_RECOMPUTE_BLOCK };
 enum train_metric { TRAIN_METRIC_AUTO = 1, TRAIN_METRIC_ROC_AUC, TRAIN_METRIC_LOG_LOSS, TRAIN_METRIC_MSE };
-enum train_engine { TRAIN_ENGINE_AUTO = 1, TRAIN_ENGINE_SELF, TRAIN_ENGINE_MPI };
+enum train_engine { TRAIN_ENGINE_AUTO = 1, TRAIN_ENGINE_SELF, TRAIN_ENGINE_MPI, TRAIN_ENGINE_NCCL };
 
 /* Terms of a regressor's loss: their weights, and the most one row's terms can be (0: anything). TabPFN's names. */
 struct train_losses {

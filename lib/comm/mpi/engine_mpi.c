@@ -91,26 +91,30 @@ static int join(struct mpi *m, int rank, int size, char message[COMM_ENGINE_MESS
     return 0;
 }
 
-static int mpi_ready(void *state, char message[COMM_ENGINE_MESSAGE])
+static int mpi_ready(void *state, const char *invitation, char message[COMM_ENGINE_MESSAGE])
 {
     struct mpi *m = state;
+    (void)invitation;
     MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm));
     MPI_TRY(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN));
     return 0;
 }
 
-static int mpi_open(void **state, int rank, int size, size_t chunk, char message[COMM_ENGINE_MESSAGE])
+static int mpi_open(void **state, const struct comm_engine_place *place, char invitation[COMM_ENGINE_INVITATION],
+                    char message[COMM_ENGINE_MESSAGE])
 {
+    const size_t size = (size_t)place->size;
     struct mpi *m = calloc(1, sizeof *m);
+    (void)invitation;
     if (m != NULL) {
         m->comm = MPI_COMM_NULL;
-        m->chunk = chunk;
-        m->counts = calloc((size_t)size, sizeof *m->counts);
-        m->offsets = calloc((size_t)size, sizeof *m->offsets);
+        m->chunk = place->chunk;
+        m->counts = calloc(size, sizeof *m->counts);
+        m->offsets = calloc(size, sizeof *m->offsets);
     }
     if (m == NULL || m->counts == NULL || m->offsets == NULL) {
         (void)snprintf(message, COMM_ENGINE_MESSAGE, "no memory");
-    } else if (join(m, rank, size, message) == 0) {
+    } else if (join(m, place->rank, place->size, message) == 0) {
         *state = m;
         return 0;
     }
