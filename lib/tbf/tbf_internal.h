@@ -42,6 +42,17 @@ static inline uint32_t tbf_stored_size(uint32_t raw) { return raw + 5 * (raw == 
 void tbf_shuffle(void *out, const void *in, size_t size, enum tbf_strategy strategy);
 void tbf_unshuffle(void *out, const void *in, size_t size, enum tbf_strategy strategy);
 
+static inline size_t tbf_item_size(enum tbf_strategy s) { return s == TBF_SHUFFLE8 ? 8 : s == TBF_SHUFFLE4 ? 4 : 1; }
+
+/* ---- deflate bytes ---- */
+struct libdeflate_compressor;
+/* Stored blocks: tbf_stored_size(size) bytes. */
+size_t tbf_store(const uint8_t *raw, size_t size, uint8_t *out);
+/* A record header and items of `width` bytes in planes, each plane the way that suits it; at most `room` bytes, behind
+ * which a member's tail has room. 0 where they are not enough. */
+size_t tbf_deflate_planes(struct libdeflate_compressor *compressor, const uint8_t *raw, size_t size, size_t width,
+                          uint8_t *out, size_t room);
+
 /* ---- members ---- */
 struct tbf_place { /* where a member lies, for messages */
     const char *path;

@@ -77,25 +77,6 @@ int tbf_fail(struct tabft_failure *f, const struct tbf_place *place, const char 
 
 /* ---- packing ---- */
 
-/* Stored blocks; the last of them ends the stream if `final`. */
-static size_t store_blocks(uint8_t *out, const uint8_t *raw, size_t size, bool final)
-{
-    uint8_t *p = out;
-    do {
-        size_t n = size < 65535 ? size : 65535;
-        *p++ = final && n == size; /* BFINAL, BTYPE 00 */
-        *p++ = (uint8_t)n;
-        *p++ = (uint8_t)(n >> 8);
-        *p++ = (uint8_t)~n;
-        *p++ = (uint8_t)(~n >> 8);
-        memcpy(p, raw, n);
-        p += n;
-        raw += n;
-        size -= n;
-    } while (size > 0);
-    return (size_t)(p - out);
-}
-
 static void write_record_header(uint8_t *p, const uint8_t file_id[TBF_ID_SIZE], uint64_t number,
                                 const struct tbf_record *r)
 {
@@ -111,41 +92,21 @@ static void write_record_header(uint8_t *p, const uint8_t file_id[TBF_ID_SIZE], 
     put_u64(p + 56, 0);
 }
 
-/* Bytes in front that deflate cannot make smaller: the record header and the first planes of transposed items, where a
- * piece of each says so. The low bytes of floats are noise, and looking for matches in noise is what deflate needs most
- * time for. `scratch` has room for a piece. */
-static size_t noise_in_front(struct tbf_codec *c, const struct tbf_record *r, uint8_t *scratch)
-{
-    enum { PIECE = 4096 };
-    size_t width = r->strategy == TBF_SHUFFLE8   ? 8
-                   : r->strategy == TBF_SHUFFLE4 ? 4
-                                                 : 1,
-           plane = r->size / width, k = 0;
-    if (width == 1 || plane < 4 * PIECE) return 0;
-    for (; k < width; k++) {
-        const uint8_t *piece = c->raw.bytes + TBF_RECORD_HEADER + k * plane + plane / 2;
-        if (libdeflate_deflate_compress(c->compressor, piece, PIECE, scratch, PIECE - PIECE / 32) != 0) break;
-    }
-    return k == 0 ? 0 : TBF_RECORD_HEADER + k * plane;
-}
-
-/* Deflate bytes of `raw` bytes at `out`, which has room for stored blocks: what would grow is stored. Stored blocks end
- * on a byte, so those of noise in front and what the compressor makes of the rest are one stream. */
+/* Deflate bytes of `raw` bytes at `out`, which has room for stored blocks: what would grow is stored. */
 static int deflate_raw(struct tbf_codec *c, const struct tbf_record *record, uint8_t *out, uint32_t raw_size,
                        bool stored, uint32_t *packed, struct tabft_failure *f)
 {
+    const size_t room = tbf_stored_size(raw_size);
     size_t n = 0;
     if (!stored && c->level > 0) {
         if (c->compressor == NULL) c->compressor = libdeflate_alloc_compressor(c->level);
         if (c->compressor == NULL)
             return tabft_fail(f, TABFT_SYSTEM, "no memory for a compressor; give the job more memory");
-        size_t noise = noise_in_front(c, record, out),
-               head = noise == 0 ? 0 : store_blocks(out, c->raw.bytes, noise, false);
-        n = libdeflate_deflate_compress(c->compressor, c->raw.bytes + noise, raw_size - noise, out + head,
-                                        tbf_stored_size(raw_size) - head);
-        if (n > 0) n += head;
+        size_t width = tbf_item_size(record->strategy);
+        n = width == 1 ? libdeflate_deflate_compress(c->compressor, c->raw.bytes, raw_size, out, room)
+                       : tbf_deflate_planes(c->compressor, c->raw.bytes, raw_size, width, out, room);
     }
-    if (n == 0) n = store_blocks(out, c->raw.bytes, raw_size, true);
+    if (n == 0) n = tbf_store(c->raw.bytes, raw_size, out);
     *packed = (uint32_t)n;
     return 0;
 }

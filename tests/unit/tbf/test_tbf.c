@@ -120,6 +120,73 @@ START_TEST(round_trips_at_the_limit)
 }
 END_TEST
 
+/* ---- planes ---- */
+
+enum { ITEMS = 40000, PLANES = 6 };
+/* Bytes of a plane by kind: even ones, few different, one, a rising count, rarer and rarer ones (whose code would be longer
+ * than deflate's may be), a piece that comes again. */
+static uint8_t plane_byte(size_t kind, size_t i, uint64_t random)
+{
+    switch (kind) {
+    case 0: return (uint8_t)random;
+    case 1: return (uint8_t)(random % 60);
+    case 2: return 7;
+    case 3: return (uint8_t)(i >> 8);
+    case 4: return (uint8_t)__builtin_ctzll(random | UINT64_C(1) << 40);
+    default: return (uint8_t)(i % 3000 * 40503 >> 4);
+    }
+}
+
+static size_t check_planes(struct tbf_codec *c, const size_t *kind, size_t width)
+{
+    static uint8_t items[ITEMS * 8 + 3];
+    struct tabft_failure f = {0};
+    struct tbf_member m;
+    struct tbf_record back, record = {.type = 1, .version = 1, .data = items, .size = ITEMS * width + 3,
+                                      .strategy = width == 4 ? TBF_SHUFFLE4 : TBF_SHUFFLE8};
+    struct tbf_head head;
+    const char *reason;
+    void *data;
+    uint64_t state = 5;
+    for (size_t i = 0; i < ITEMS; i++)
+        for (size_t b = 0; b < width; b++) {
+            state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            items[i * width + b] = plane_byte(kind[b], i, state >> 20);
+        }
+    MUST(tbf_member_pack(&m, c, (const uint8_t *)"0123456789abcdef", 0, &record, &f));
+    ck_assert(tbf_head_read(m.bytes, &head, &reason));
+    MUST(tbf_member_unpack(&(struct tbf_place){"x", 0, 0}, &head, (uint8_t *)m.bytes + TBF_HEAD_SIZE, c, NULL, NULL, &back,
+                           &data, &f));
+    ck_assert(back.size == record.size && memcmp(back.data, items, record.size) == 0);
+    free(data);
+    put_bytes("planes.gz", m.bytes, m.size); /* another inflater */
+    ck_assert_int_eq(system("gzip -t < planes.gz"), 0);
+    size_t size = m.size;
+    tbf_member_free(&m);
+    return size;
+}
+
+START_TEST(planes_of_every_kind_come_back)
+{
+    struct tabft_failure f = {0};
+    struct tbf_codec *c;
+    enter_folder();
+    MUST(tbf_codec_open(&c, 1, &f));
+    for (size_t a = 0; a < PLANES; a++)
+        for (size_t b = 0; b < PLANES; b++) (void)check_planes(c, (const size_t[]){a, b, b, a}, 4);
+    (void)check_planes(c, (const size_t[]){0, 1, 2, 3, 4, 5, 0, 1}, 8);
+    (void)check_planes(c, (const size_t[]){4, 0, 1, 0, 0, 1, 4, 2}, 8);
+    /* Each kind takes what it must: 8 bits, log2(60), about none, about none, 2 bits, about none. */
+    static const double bits[PLANES] = {8, 5.95, 0.1, 0.1, 2.05, 0.7};
+    for (size_t k = 0; k < PLANES; k++) {
+        double size = (double)check_planes(c, (const size_t[]){k, k, k, k}, 4);
+        ck_assert_msg(size < 4 * ITEMS * bits[k] / 8 + 1000, "planes of kind %zu take %g bytes", k, size);
+    }
+    tbf_codec_close(c);
+    leave_folder();
+}
+END_TEST
+
 START_TEST(incompressible_is_stored)
 {
     struct tabft_failure f = {0};
@@ -306,5 +373,5 @@ START_TEST(golden_file)
 }
 END_TEST
 
-UNIT_MAIN("tbf", shuffles_like_the_definition, round_trips, round_trips_at_the_limit, incompressible_is_stored,
-          wrong_use_is_refused, threads_do_not_show, index_of_many_pages, changed_file_is_seen, golden_file)
+UNIT_MAIN("tbf", shuffles_like_the_definition, round_trips, round_trips_at_the_limit, planes_of_every_kind_come_back,
+          incompressible_is_stored, wrong_use_is_refused, threads_do_not_show, index_of_many_pages, changed_file_is_seen, golden_file)
