@@ -16,6 +16,7 @@ static json_t *column_json(const struct packed_reader *r, size_t c)
     json_t *all = json_pack("{s:s, s:s, s:s}", "name", column->name, "kind", kind_name(column->kind), "storage",
                             storage_name(column->storage));
     json_t *statistics = statistics_json(s, c, &packed_reader_statistics(r)[c]);
+    if (storage_is_decimal(column->storage)) json_object_set_new(all, "decimals", json_integer(column->decimals));
     if (column->n_texts > 0) json_object_set_new(all, "texts", json_integer((json_int_t)column->n_texts));
     if (json_object_update(all, statistics) != 0) {
         json_decref(all);

@@ -132,9 +132,15 @@ static inline int fill_cell(void *context, uint64_t record, size_t column, const
     enum action action = c->x->action[column];
     if (action == FILL_REAL && cell->is_number) { /* most cells of most tables */
         double v;
-        if (!number_double(&cell->number, cell->number_text, cell->number_end, p->format.point, p->locale, &v))
+        if (!number_short_double(&cell->number, &v) &&
+            !number_double(&cell->number, cell->number_text, cell->number_end, p->format.point, p->locale, &v))
             return changed(f);
         cells->slot[row] = slot_of_double(v);
+        return 0;
+    }
+    if (action == FILL_INTEGER && cell->is_number && cell->number.integer &&
+        number_int64(&cell->number, (int64_t *)&cells->slot[row])) {
+        cells->absent[row] = 0;
         return 0;
     }
     if (action == FILL_TEXT || action == LABEL_TEXT) return put_text(p, column, action, cell, row, cells, f);

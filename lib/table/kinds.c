@@ -196,6 +196,14 @@ fail:
     return error;
 }
 
+static void float_storage(const struct survey *seen, struct schema_column *to)
+{
+    struct decimals d = seen->decimals;
+    if (seen->n_integer > 0) decimals_add_range(&d, seen->min, seen->max);
+    to->storage = seen->float64 ? STORAGE_F64 : STORAGE_F32;
+    if (seen->float64) decimals_storage(&d, &to->storage, &to->decimals);
+}
+
 int pack_decide(struct pack *p, struct tabft_failure *f)
 {
     int error = 0;
@@ -207,7 +215,7 @@ int pack_decide(struct pack *p, struct tabft_failure *f)
         struct schema_column *to = &s->column[c];
         TRY(memory_copy_string(&to->name, p->column[c].name, f));
         TRY(decide_kind(p, &p->column[c], &to->kind, f));
-        if (to->kind == TABLE_FLOAT) to->storage = seen->float64 ? STORAGE_F64 : STORAGE_F32;
+        if (to->kind == TABLE_FLOAT) float_storage(seen, to);
         else if (to->kind == TABLE_INTEGER) to->storage = storage_of_range(seen->min, seen->max);
         else to->storage = STORAGE_I8;
     }

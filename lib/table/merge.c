@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "table/decimals.h"
 #include "table/dictionary.h"
 #include "table/labels.h"
 #include "table/merge_parts.h"
@@ -25,7 +26,7 @@ struct conversion {
 
 struct merge {
     size_t n_parts, n_columns;
-    size_t base; /* the part whose target and task are the whole's */
+    size_t base;                    /* the part whose target and task are the whole's */
     struct packed_reader **part;    /* [n_parts] in the order of rows */
     struct conversion **conversion; /* [n_parts][n_columns] */
     struct schema schema;
@@ -158,18 +159,57 @@ fail:
     return error;
 }
 
+/* Adds a part's numbers that are float32 all, so it was not asked whether they are decimals. */
+static int scan_floats(const struct merge *m, size_t part, size_t c, struct decimals *d, struct tabft_failure *f)
+{
+    int error = 0;
+    struct cells *cells = NULL;
+    struct column_statistics unused;
+    TRY(cells_new(&cells, 1, TABLE_GROUP_ROWS, f));
+    for (size_t g = 0; !d->none && g < schema_groups(schema_of(m, part)); g++) {
+        TRY(packed_reader_page(m->part[part], 0, c, g, cells, &unused, f));
+        for (size_t i = 0; i < packed_reader_group_rows(m->part[part], g); i++)
+            if (!cell_missing(cells, i, true)) decimals_add_value(d, slot_double(cells->slot[i]));
+    }
+fail:
+    cells_free(cells);
+    return error;
+}
+
+/* Adds a part's numbers as far as its schema and statistics tell of them. */
+static void add_part(const struct merge *m, size_t part, size_t c, struct decimals *d)
+{
+    const struct schema_column *column = &schema_of(m, part)->column[c];
+    const struct column_statistics *n = &packed_reader_statistics(m->part[part])[c];
+    struct decimals own = {.k = (uint8_t)column->decimals, .none = column->storage == STORAGE_F64 || n->n_infinite > 0};
+    if (n->any && column->kind == TABLE_INTEGER) decimals_add_range(&own, n->integer_min, n->integer_max);
+    if (n->any && storage_is_decimal(column->storage))
+        own.largest[own.k] = (uint64_t)rint(fmax(fabs(n->min), fabs(n->max)) * decimal_power(own.k));
+    decimals_merge(d, &own);
+}
+
 static int unite_real(struct merge *m, size_t c, struct tabft_failure *f)
 {
     int error = 0;
     bool float32 = true;
+    struct decimals d = {0};
+    struct schema_column *to = &m->schema.column[c];
     for (size_t i = 0; i < m->n_parts; i++) {
         const struct schema_column *column = &schema_of(m, i)->column[c];
         bool part_float32 = column->storage == STORAGE_F32;
         m->conversion[i][c].to_real = column->kind != TABLE_FLOAT;
-        if (column->kind == TABLE_INTEGER && !all_missing(m, i, c)) TRY(scan_integers(m, i, c, &part_float32, f));
-        if (!all_missing(m, i, c)) float32 = float32 && part_float32;
+        if (all_missing(m, i, c)) continue;
+        if (column->kind == TABLE_INTEGER) TRY(scan_integers(m, i, c, &part_float32, f));
+        float32 = float32 && part_float32;
+        add_part(m, i, c, &d);
     }
-    m->schema.column[c].storage = float32 ? STORAGE_F32 : STORAGE_F64;
+    to->storage = float32 ? STORAGE_F32 : STORAGE_F64;
+    to->decimals = 0;
+    if (float32) return 0;
+    for (size_t i = 0; i < m->n_parts; i++)
+        if (schema_of(m, i)->column[c].storage == STORAGE_F32 && !all_missing(m, i, c))
+            TRY(scan_floats(m, i, c, &d, f));
+    decimals_storage(&d, &to->storage, &to->decimals);
 fail:
     return error;
 }
@@ -264,6 +304,7 @@ static int unite(struct merge *m, struct tabft_failure *f)
     for (size_t c = 0; c < m->n_columns; c++) {
         bool label = m->schema.task == TABLE_CLASSIFICATION && m->schema.target == (ptrdiff_t)c;
         m->schema.column[c].n_texts = 0;
+        m->schema.column[c].decimals = 0;
         TRY(unite_kind(m, c, f));
         enum table_kind kind = m->schema.column[c].kind;
         if (label) TRY(unite_labels(m, c, f));

@@ -11,29 +11,34 @@ static const struct {
 } power_of_five[] = {
 #include "table/number_powers.inc"
 };
-enum { POWER_MIN = -342, POWER_MAX = 308, DIGITS_MAX = 19 };
+enum { POWER_MIN = -342, POWER_MAX = 308 };
 
-static const double exact_power[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+const double number_power[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+const uint64_t number_whole_power[NUMBER_DIGITS_MAX + 1] = {
+    UINT64_C(1),
+    UINT64_C(10),
+    UINT64_C(100),
+    UINT64_C(1000),
+    UINT64_C(10000),
+    UINT64_C(100000),
+    UINT64_C(1000000),
+    UINT64_C(10000000),
+    UINT64_C(100000000),
+    UINT64_C(1000000000),
+    UINT64_C(10000000000),
+    UINT64_C(100000000000),
+    UINT64_C(1000000000000),
+    UINT64_C(10000000000000),
+    UINT64_C(100000000000000),
+    UINT64_C(1000000000000000),
+    UINT64_C(10000000000000000),
+    UINT64_C(100000000000000000),
+    UINT64_C(1000000000000000000),
+    UINT64_C(10000000000000000000),
+};
 
 static inline unsigned digit(char c) { return (unsigned)(unsigned char)c - '0'; }
-
-/* Eight digits at once: true where all bytes at p are digits. Little-endian. */
-static inline bool eight_digits(uint64_t bytes)
-{
-    return (((bytes + UINT64_C(0x4646464646464646)) | (bytes - UINT64_C(0x3030303030303030))) &
-            UINT64_C(0x8080808080808080)) == 0;
-}
-
-/* Their value: pairs, then fours, then eight, by multiplications that add neighbours. */
-static inline uint64_t value_of_eight(uint64_t bytes)
-{
-    bytes -= UINT64_C(0x3030303030303030);
-    bytes = bytes * 10 + (bytes >> 8);
-    return ((bytes & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x000F424000000064) +
-            (bytes >> 16 & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x0000271000000001)) >>
-           32;
-}
 
 /* Takes a run of digits into *value, modulo 2^64. */
 static inline const char *take_digits(const char *p, uint64_t *value)
@@ -42,17 +47,6 @@ static inline const char *take_digits(const char *p, uint64_t *value)
     for (; digit(*p) < 10; p++) v = v * 10 + digit(*p);
     *value = v;
     return p;
-}
-
-/* The same where 8 bytes can be read from any place up to the end of the number. */
-static inline const char *take_many_digits(const char *p, uint64_t *value)
-{
-    uint64_t bytes;
-    for (memcpy(&bytes, p, 8); eight_digits(bytes); memcpy(&bytes, p, 8)) {
-        *value = *value * 100000000 + value_of_eight(bytes);
-        p += 8;
-    }
-    return take_digits(p, value);
 }
 
 /* A number of more than 19 digits again: the first 19 significant ones go into the mantissa, the others are counted. */
@@ -67,7 +61,7 @@ static void take_long(const char *p, char point, struct number *n)
             behind = true;
             continue;
         }
-        if (n->n_digits < DIGITS_MAX) {
+        if (n->n_digits < NUMBER_DIGITS_MAX) {
             n->mantissa = n->mantissa * 10 + digit(*p);
             n->n_digits += n->mantissa != 0;
             exponent -= behind;
@@ -92,7 +86,7 @@ static const char *take_exponent(const char *p, struct number *n)
     return p;
 }
 
-static inline const char *scan(const char *p, char point, bool padded, struct number *n)
+const char *number_scan(const char *p, char point, struct number *n)
 {
     uint64_t mantissa = 0;
     size_t n_digits;
@@ -106,14 +100,14 @@ static inline const char *scan(const char *p, char point, bool padded, struct nu
     n->exponent = 0;
     if (!n->integer) {
         const char *fraction = ++p;
-        p = padded ? take_many_digits(p, &mantissa) : take_digits(p, &mantissa);
+        p = take_digits(p, &mantissa);
         n->exponent = fraction - p;
         n_digits += (size_t)(p - fraction);
     }
     if (n_digits == 0) return NULL;
     n->mantissa = mantissa;
     n->n_digits = (uint32_t)(n_digits > UINT32_MAX ? UINT32_MAX : n_digits);
-    if (n_digits > DIGITS_MAX) take_long(digits, point, n);
+    if (n_digits > NUMBER_DIGITS_MAX) take_long(digits, point, n);
     if ((*p | 0x20) == 'e') {
         n->integer = false;
         return take_exponent(p + 1, n);
@@ -121,12 +115,9 @@ static inline const char *scan(const char *p, char point, bool padded, struct nu
     return p;
 }
 
-const char *number_scan(const char *p, char point, struct number *n) { return scan(p, point, false, n); }
-const char *number_scan_padded(const char *p, char point, struct number *n) { return scan(p, point, true, n); }
-
 bool number_int64(const struct number *n, int64_t *v)
 {
-    if (n->n_digits > DIGITS_MAX) return false;
+    if (n->n_digits > NUMBER_DIGITS_MAX) return false;
     if (n->negative) {
         if (n->mantissa > (uint64_t)1 << 63) return false;
         *v = (int64_t)(0 - n->mantissa);
@@ -189,14 +180,14 @@ static bool ask_strtod(const char *text, const char *end, char point, locale_t c
 bool number_double(const struct number *n, const char *text, const char *end, char point, locale_t c, double *v)
 {
     double x;
-    if (n->n_digits > DIGITS_MAX) return ask_strtod(text, end, point, c, v);
+    if (number_short_double(n, v)) return true;
+    if (n->n_digits > NUMBER_DIGITS_MAX) return ask_strtod(text, end, point, c, v);
     if (n->mantissa == 0) {
         *v = n->negative ? -0.0 : 0.0;
         return true;
     }
-    if (n->mantissa <= UINT64_C(1) << 53 && n->exponent >= -22 && n->exponent <= 22) { /* both exact: one rounding */
-        x = n->exponent < 0 ? (double)n->mantissa / exact_power[-n->exponent]
-                            : (double)n->mantissa * exact_power[n->exponent];
+    if (n->mantissa <= UINT64_C(1) << 53 && n->exponent >= 0 && n->exponent <= 22) { /* both exact: one rounding */
+        x = (double)n->mantissa * number_power[n->exponent];
     } else if (!multiply(n->mantissa, n->exponent, &x)) {
         return ask_strtod(text, end, point, c, v);
     }

@@ -5,6 +5,7 @@
 #ifndef TABFT_TABLE_PACK_INTERNAL_H
 #define TABFT_TABLE_PACK_INTERNAL_H
 
+#include "table/decimals.h"
 #include "table/dictionary.h"
 #include "table/digest.h"
 #include "table/input.h"
@@ -25,13 +26,15 @@ struct seen {
 
 /* What the cells of a column are, of a segment and then of all. */
 struct survey {
-    uint64_t n_empty, n_integer, n_big, n_float, n_boolean, n_text; /* big: integers beyond int64 */
-    uint64_t n_rounded;                                             /* integers that no double is equal to */
-    uint64_t n_big_rounded;                                         /* the same of big ones */
+    /* what most cells change, together */
+    uint64_t n_integer, n_float;
+    int64_t min, max;                           /* of integers, where n_integer > 0 */
+    struct decimals decimals;                   /* of the decimal numbers */
+    bool float64;                               /* some number is no float32 */
+    uint64_t n_empty, n_big, n_boolean, n_text; /* big: integers beyond int64 */
+    uint64_t n_rounded;                         /* integers that no double is equal to */
     uint64_t n_infinite;
-    bool float64;     /* some number is no float32 */
-    int64_t min, max; /* of integers, where n_integer > 0 */
-    struct seen text, big, boolean, number;
+    struct seen text, big, boolean;
 };
 
 /* Text columns and the target have their texts collected; numbers of a target only up to a limit. */
@@ -46,8 +49,8 @@ struct column_plan {
     bool collect; /* in pass 1 */
     struct survey survey;
     struct survey others; /* the counts of --survey: other parts' */
-    uint64_t *na;      /* [n_na] cells of each spelling, in number columns */
-    uint64_t *text_na; /* [n_text_na] */
+    uint64_t *na;         /* [n_na] cells of each spelling, in number columns */
+    uint64_t *text_na;    /* [n_text_na] */
     struct collected collected;
     /* labels of a classification target, by kind: the value of each, in order */
     int64_t *label_integer;

@@ -24,11 +24,12 @@ static int get(const struct packed_reader *r, int thread, size_t number, uint32_
                void **data, struct tabft_failure *f)
 {
     const struct tbf_entry *e = tbf_reader_entry(r->tbf, number);
-    if (e->type != type || e->version != TABLE_RECORD_VERSION) {
+    uint32_t version = type == TABLE_RECORD_SCHEMA ? TABLE_RECORD_DECIMALS : TABLE_RECORD_VERSION;
+    if (e->type != type || e->version < TABLE_RECORD_VERSION || e->version > version) {
         return tabft_fail(
             f, TABFT_INPUT,
-            "%s: record %zu has type %u version %u where type %u version %d belongs; it is no table of this version",
-            r->path, number, e->type, e->version, type, (int)TABLE_RECORD_VERSION);
+            "%s: record %zu has type %u version %u where type %u version %u belongs; it is no table of this version",
+            r->path, number, e->type, e->version, type, version);
     }
     return tbf_reader_get(r->tbf, r->codec[thread], number, record, data, f);
 }
@@ -130,6 +131,9 @@ static int read_descriptions(struct packed_reader *r, struct tabft_failure *f)
         FAIL(f, TABFT_INPUT, "%s: not a packed table; tabft-prep pack makes one", r->path);
     TRY(get(r, 0, 0, TABLE_RECORD_SCHEMA, &record, &data, f));
     error = schema_from_json(&r->schema, record.data, record.size, f);
+    if (error == 0 && record.version != schema_version(&r->schema))
+        error = tabft_fail(f, TABFT_INPUT, "the schema record is of version %u, and what it says is of version %u",
+                           record.version, schema_version(&r->schema));
     if (error < 0) {
         tabft_fail_prefix(f, "%s", r->path);
         goto fail;
@@ -201,8 +205,8 @@ int packed_reader_page(const struct packed_reader *r, int thread, size_t column,
     struct tbf_record record;
     const struct schema *s = &r->schema;
     TRY(get(r, thread, r->first_page + group * s->n_columns + column, TABLE_RECORD_PAGE, &record, &data, f));
-    error = page_decode(s->column[column].storage, schema_code_count(s, column), schema_is_code(s, column), record.data,
-                        record.size, cells, packed_reader_group_rows(r, group), statistics, f);
+    const struct page_form form = page_form_of(s, column);
+    error = page_decode(&form, record.data, record.size, cells, packed_reader_group_rows(r, group), statistics, f);
     if (error < 0) tabft_fail_prefix(f, "%s: column %s, row group %zu", r->path, s->column[column].name, group);
 fail:
     free(data);

@@ -50,7 +50,8 @@ void cells_free(struct cells *cells) { free(cells); }
 static int put(struct packed_writer *w, uint32_t type, uint32_t tag0, uint32_t tag1, const void *data, size_t size,
                struct tabft_failure *f)
 {
-    struct tbf_record record = {type, TABLE_RECORD_VERSION, {tag0, tag1}, data, size, TBF_PLAIN};
+    uint32_t version = type == TABLE_RECORD_SCHEMA ? schema_version(&w->schema) : TABLE_RECORD_VERSION;
+    struct tbf_record record = {type, version, {tag0, tag1}, data, size, TBF_PLAIN};
     return tbf_writer_put(w->tbf, w->codec[0], &record, f);
 }
 
@@ -170,16 +171,16 @@ static void pack_page(void *context, size_t block, int thread)
     size_t group = block / w->schema.n_columns, c = block % w->schema.n_columns;
     size_t row = group * TABLE_GROUP_ROWS, n = l->n_rows - row < TABLE_GROUP_ROWS ? l->n_rows - row : TABLE_GROUP_ROWS;
     struct cells cells = {l->cells[c].slot + row, l->cells[c].absent + row};
-    enum page_storage storage = w->schema.column[c].storage;
+    const struct page_form form = page_form_of(&w->schema, c);
     size_t size;
     struct tabft_failure f = {0};
-    page_encode(storage, schema_is_code(&w->schema, c), &cells, n, w->scratch[thread], &size, &l->statistics[block]);
+    page_encode(&form, &cells, n, w->scratch[thread], &size, &l->statistics[block]);
     struct tbf_record record = {TABLE_RECORD_PAGE,
                                 TABLE_RECORD_VERSION,
                                 {(uint32_t)c, (uint32_t)(w->group + group)},
                                 w->scratch[thread],
                                 size,
-                                choose_strategy(storage, &cells, n)};
+                                choose_strategy(form.storage, &cells, n)};
     if (tbf_member_pack(&l->member[block], w->codec[thread], tbf_writer_file_id(w->tbf), l->first_number + block,
                         &record, &f) < 0) {
         loop_failure_keep(&l->failure, block, &f);

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "table/decimals.h"
+
 static const uint64_t missing_bits = UINT64_C(0x7ff8000000000000); /* the one NaN that is stored */
 
 size_t page_size(enum page_storage storage, size_t n, bool bitmap)
@@ -71,6 +73,22 @@ static void put_reals(enum page_storage storage, const struct cells *cells, size
     }
 }
 
+static void put_decimals(const struct page_form *form, const struct cells *cells, size_t n, unsigned char *to)
+{
+    const double power = decimal_power(form->decimals);
+    for (size_t i = 0; form->storage == STORAGE_D32 && i < n; i++) {
+        double v = slot_double(cells->slot[i]);
+        uint32_t bits = v == v ? decimal_of(v, power) : 0;
+        memcpy(to + 4 * i, &bits, 4);
+    }
+    for (size_t i = 0; form->storage != STORAGE_D32 && i < n; i++) {
+        double v = slot_double(cells->slot[i]);
+        uint16_t bits = (uint16_t)(v == v ? decimal_of(v, power) : 0);
+        if (form->storage == STORAGE_D8) to[i] = (unsigned char)bits;
+        else memcpy(to + 2 * i, &bits, 2);
+    }
+}
+
 static void put_integers(enum page_storage storage, const struct cells *cells, size_t n, unsigned char *to)
 {
     for (size_t i = 0; i < n; i++) {
@@ -84,25 +102,33 @@ static void put_integers(enum page_storage storage, const struct cells *cells, s
     }
 }
 
-void page_encode(enum page_storage storage, bool codes, const struct cells *cells, size_t n, void *page, size_t *size,
+/* Floats say themselves what is missing. */
+static bool has_bitmap(enum page_storage s) { return !storage_is_real(s) || storage_is_decimal(s); }
+
+struct page_form page_form_of(const struct schema *s, size_t column)
+{
+    const struct schema_column *c = &s->column[column];
+    return (struct page_form){c->storage, c->decimals, schema_is_code(s, column), schema_code_count(s, column)};
+}
+
+void page_encode(const struct page_form *form, const struct cells *cells, size_t n, void *page, size_t *size,
                  struct column_statistics *statistics)
 {
+    const enum page_storage storage = form->storage;
+    const bool real = storage_is_real(storage);
     *statistics = (struct column_statistics){0};
-    if (storage_is_real(storage)) {
-        count_reals(cells, n, statistics);
-        put_reals(storage, cells, n, page);
-        *size = page_size(storage, n, false);
-        return;
-    }
-    count_integers(codes, cells, n, statistics);
-    put_integers(storage, cells, n, page);
-    bool bitmap = statistics->n_missing > 0;
+    if (real) count_reals(cells, n, statistics);
+    else count_integers(form->codes, cells, n, statistics);
+    if (storage_is_decimal(storage)) put_decimals(form, cells, n, page);
+    else if (real) put_reals(storage, cells, n, page);
+    else put_integers(storage, cells, n, page);
+    bool bitmap = has_bitmap(storage) && statistics->n_missing > 0;
     *size = page_size(storage, n, bitmap);
     if (!bitmap) return;
     unsigned char *bits = (unsigned char *)page + page_size(storage, n, false);
     memset(bits, 0, (n + 63) / 64 * 8);
     for (size_t i = 0; i < n; i++) {
-        if (cells->absent[i]) bits[i / 8] = (unsigned char)(bits[i / 8] | 1u << i % 8);
+        if (cell_missing(cells, i, real)) bits[i / 8] = (unsigned char)(bits[i / 8] | 1u << i % 8);
     }
 }
 
@@ -117,6 +143,23 @@ static void get_reals(enum page_storage storage, const unsigned char *from, stru
         float narrow;
         memcpy(&narrow, from + 4 * i, 4);
         cells->slot[i] = narrow != narrow ? missing_bits : slot_of_double((double)narrow);
+    }
+}
+
+static void get_decimals(const struct page_form *form, const unsigned char *from, struct cells *cells, size_t n)
+{
+    const double power = decimal_power(form->decimals);
+    memset(cells->absent, 0, n);
+    for (size_t i = 0; form->storage == STORAGE_D32 && i < n; i++) {
+        int32_t v;
+        memcpy(&v, from + 4 * i, 4);
+        cells->slot[i] = slot_of_double((double)v / power);
+    }
+    for (size_t i = 0; form->storage != STORAGE_D32 && i < n; i++) {
+        int16_t v;
+        if (form->storage == STORAGE_D8) v = (int8_t)from[i];
+        else memcpy(&v, from + 2 * i, 2);
+        cells->slot[i] = slot_of_double((double)v / power);
     }
 }
 
@@ -136,28 +179,32 @@ static void get_integers(enum page_storage storage, const unsigned char *from, s
     }
 }
 
-int page_decode(enum page_storage storage, size_t n_codes, bool codes, const void *page, size_t size,
-                struct cells *cells, size_t n, struct column_statistics *statistics, struct tabft_failure *f)
+int page_decode(const struct page_form *form, const void *page, size_t size, struct cells *cells, size_t n,
+                struct column_statistics *statistics, struct tabft_failure *f)
 {
-    bool real = storage_is_real(storage), bitmap = !real && size == page_size(storage, n, true);
+    const enum page_storage storage = form->storage;
+    bool bitmap = has_bitmap(storage) && size == page_size(storage, n, true);
     if (!bitmap && size != page_size(storage, n, false)) {
         return tabft_fail(f, TABFT_INPUT, "a page of %zu bytes instead of %zu", size, page_size(storage, n, false));
     }
+    const unsigned char *bits = (const unsigned char *)page + page_size(storage, n, false);
     *statistics = (struct column_statistics){0};
-    if (real) {
-        get_reals(storage, page, cells, n);
+    if (storage_is_real(storage)) {
+        if (storage_is_decimal(storage)) get_decimals(form, page, cells, n);
+        else get_reals(storage, page, cells, n);
+        for (size_t i = 0; bitmap && i < n; i++)
+            if ((bits[i / 8] >> i % 8 & 1) != 0) cells->slot[i] = missing_bits;
         count_reals(cells, n, statistics);
         return 0;
     }
     get_integers(storage, page, cells, n);
-    const unsigned char *bits = (const unsigned char *)page + page_size(storage, n, false);
     for (size_t i = 0; i < n; i++) cells->absent[i] = bitmap && (bits[i / 8] >> i % 8 & 1) != 0;
-    for (size_t i = 0; codes && i < n; i++) {
-        if (!cells->absent[i] && cells->slot[i] >= n_codes) {
+    for (size_t i = 0; form->codes && i < n; i++) {
+        if (!cells->absent[i] && cells->slot[i] >= form->n_codes) {
             return tabft_fail(f, TABFT_INPUT, "code %lld where %zu texts are known", (long long)cells->slot[i],
-                              n_codes);
+                              form->n_codes);
         }
     }
-    count_integers(codes, cells, n, statistics);
+    count_integers(form->codes, cells, n, statistics);
     return 0;
 }

@@ -9,9 +9,12 @@
 size_t storage_size(enum page_storage s)
 {
     switch (s) {
-    case STORAGE_I8: return 1;
-    case STORAGE_I16: return 2;
+    case STORAGE_I8:
+    case STORAGE_D8: return 1;
+    case STORAGE_I16:
+    case STORAGE_D16: return 2;
     case STORAGE_I32:
+    case STORAGE_D32:
     case STORAGE_F32: return 4;
     case STORAGE_I64:
     case STORAGE_F64: break;
@@ -19,7 +22,7 @@ size_t storage_size(enum page_storage s)
     return 8;
 }
 
-static const char *const storage_names[] = {NULL, "i8", "i16", "i32", "i64", "f32", "f64"};
+static const char *const storage_names[] = {NULL, "i8", "i16", "i32", "i64", "f32", "f64", "d8", "d16", "d32"};
 static const char *const kind_names[] = {NULL, "float", "integer", "text", "boolean"};
 static const char *const task_names[] = {"none", "classification", "regression"};
 
@@ -73,8 +76,7 @@ bool statistics_equal(const struct column_statistics *a, const struct column_sta
 {
     if (a->n_missing != b->n_missing || a->n_infinite != b->n_infinite || a->any != b->any) return false;
     if (!a->any) return true;
-    if (storage == STORAGE_F32 || storage == STORAGE_F64)
-        return !(a->min < b->min || a->min > b->min || a->max < b->max || a->max > b->max);
+    if (storage_is_real(storage)) return !(a->min < b->min || a->min > b->min || a->max < b->max || a->max > b->max);
     return a->integer_min == b->integer_min && a->integer_max == b->integer_max;
 }
 
@@ -130,8 +132,10 @@ int schema_to_json(const struct schema *s, char **text, size_t *size, struct tab
     json_t *columns = json_array();
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct schema_column *c = &s->column[i];
-        json_array_append_new(columns, json_pack("{s:s, s:s, s:s, s:I}", "name", c->name, "kind", kind_name(c->kind),
-                                                 "storage", storage_name(c->storage), "texts", (json_int_t)c->n_texts));
+        json_t *entry = json_pack("{s:s, s:s, s:s, s:I}", "name", c->name, "kind", kind_name(c->kind), "storage",
+                                  storage_name(c->storage), "texts", (json_int_t)c->n_texts);
+        if (storage_is_decimal(c->storage)) json_object_set_new(entry, "decimals", json_integer(c->decimals));
+        json_array_append_new(columns, entry);
     }
     json_t *labels = json_array();
     for (size_t i = 0; i < s->n_labels; i++) json_array_append_new(labels, json_string(s->label[i]));
@@ -158,8 +162,7 @@ json_t *statistics_json(const struct schema *s, size_t column, const struct colu
     json_t *all = json_pack("{s:I, s:I}", "missing", (json_int_t)statistics->n_missing, "infinite",
                             (json_int_t)statistics->n_infinite);
     if (all == NULL || !statistics->any) return all;
-    enum page_storage storage = s->column[column].storage;
-    bool real = storage == STORAGE_F32 || storage == STORAGE_F64;
+    bool real = storage_is_real(s->column[column].storage);
     json_object_set_new(all, "min", real ? json_real(statistics->min) : json_integer(statistics->integer_min));
     json_object_set_new(all, "max", real ? json_real(statistics->max) : json_integer(statistics->integer_max));
     return all;
@@ -202,15 +205,20 @@ static int name_index(const char *const *names, int first, int n, const json_t *
 static int column_from_json(struct schema_column *c, const json_t *value, struct tabft_failure *f)
 {
     const char *name = json_string_value(json_object_get(value, "name"));
-    const json_t *texts = json_object_get(value, "texts");
+    const json_t *texts = json_object_get(value, "texts"), *decimals = json_object_get(value, "decimals");
     int kind = name_index(kind_names, 1, 5, json_object_get(value, "kind"));
-    int storage = name_index(storage_names, 1, 7, json_object_get(value, "storage"));
+    int storage = name_index(storage_names, 1, 10, json_object_get(value, "storage"));
     if (name == NULL || *name == '\0' || strlen(name) > TABLE_NAME_MAX) return bad_schema(f, "a column's name");
     if (kind < 0 || storage < 0) return bad_schema(f, "a column's kind or storage");
     if (!json_is_integer(texts) || json_integer_value(texts) < 0 || json_integer_value(texts) > INT32_MAX) {
         return bad_schema(f, "a column's number of texts");
     }
+    json_int_t places = json_integer_value(decimals); /* 0 where there are none */
+    if (storage_is_decimal((enum page_storage)storage) != json_is_integer(decimals) || places < 0 ||
+        places > TABLE_DECIMALS_MAX)
+        return bad_schema(f, "a column's decimals");
     c->kind = (enum table_kind)kind;
+    c->decimals = (unsigned)places;
     c->storage = (enum page_storage)storage;
     c->n_texts = (size_t)json_integer_value(texts);
     return memory_copy_string(&c->name, name, f);
@@ -251,7 +259,7 @@ static int check_columns(const struct schema *s, struct tabft_failure *f)
 {
     for (size_t i = 0; i < s->n_columns; i++) {
         const struct schema_column *c = &s->column[i];
-        bool real = c->storage == STORAGE_F32 || c->storage == STORAGE_F64;
+        bool real = storage_is_real(c->storage);
         bool code = schema_is_code(s, i);
         if (real != (c->kind == TABLE_FLOAT && !code)) return bad_schema(f, "a column's storage does not fit its kind");
         if (c->n_texts != 0 && (c->kind != TABLE_TEXT || is_label(s, i)))
@@ -261,6 +269,13 @@ static int check_columns(const struct schema *s, struct tabft_failure *f)
         if (c->kind == TABLE_BOOLEAN && c->storage != STORAGE_I8) return bad_schema(f, "a boolean column's storage");
     }
     return 0;
+}
+
+uint32_t schema_version(const struct schema *s)
+{
+    bool decimals = false;
+    for (size_t i = 0; i < s->n_columns; i++) decimals = decimals || storage_is_decimal(s->column[i].storage);
+    return decimals ? TABLE_RECORD_DECIMALS : TABLE_RECORD_VERSION;
 }
 
 int schema_from_json(struct schema *s, const char *text, size_t size, struct tabft_failure *f)
@@ -322,7 +337,7 @@ int statistics_from_json(const struct schema *s, struct column_statistics *stati
     for (size_t i = 0; i < s->n_columns; i++) {
         const json_t *c = json_array_get(columns, i), *min = json_object_get(c, "min"),
                      *max = json_object_get(c, "max");
-        bool real = s->column[i].storage == STORAGE_F32 || s->column[i].storage == STORAGE_F64;
+        bool real = storage_is_real(s->column[i].storage);
         struct column_statistics *to = &statistics[i];
         *to = (struct column_statistics){.any = min != NULL};
         bool good = count_from_json(json_object_get(c, "missing"), s->n_rows, &to->n_missing) &&

@@ -11,30 +11,46 @@
 #include "base/failure.h"
 #include "table/table.h"
 
-/* Record types of a packed table, all of version 1. */
+/* Record types of a packed table, all of version 1, but a schema with decimals, which is of version 2. */
 enum {
     TABLE_RECORD_SCHEMA = 1,
     TABLE_RECORD_PROVENANCE = 2,
     TABLE_RECORD_DICTIONARY = 3,
     TABLE_RECORD_PAGE = 4,
     TABLE_RECORD_STATISTICS = 5,
-    TABLE_RECORD_VERSION = 1
+    TABLE_RECORD_VERSION = 1,
+    TABLE_RECORD_DECIMALS = 2
 };
 
 enum {
     TABLE_TEXT_MAX = 1 << 20,         /* bytes of a text cell */
     TABLE_DICTIONARY_BYTES = 4 << 20, /* a dictionary record is closed when it holds so much */
+    TABLE_DECIMALS_MAX = 9,           /* places behind the point of a column stored as decimals */
     TABLE_NO_TARGET = -1
 };
 
-/* How the cells of a column lie in pages. Integers, codes and booleans: the narrowest that holds all of them. */
-enum page_storage { STORAGE_I8 = 1, STORAGE_I16, STORAGE_I32, STORAGE_I64, STORAGE_F32, STORAGE_F64 };
+/* How the cells of a column lie in pages. Integers, codes and booleans: the narrowest that holds all of them. Doubles
+ * that are all i / 10^decimals: i, the same way. */
+enum page_storage {
+    STORAGE_I8 = 1,
+    STORAGE_I16,
+    STORAGE_I32,
+    STORAGE_I64,
+    STORAGE_F32,
+    STORAGE_F64,
+    STORAGE_D8,
+    STORAGE_D16,
+    STORAGE_D32
+};
+static inline bool storage_is_decimal(enum page_storage s) { return s >= STORAGE_D8; }
+static inline bool storage_is_real(enum page_storage s) { return s >= STORAGE_F32; } /* doubles, once they are read */
 
 struct schema_column {
     char *name;
     enum table_kind kind;
     enum page_storage storage;
-    size_t n_texts; /* of its dictionary records; 0 for a classification target, whose texts are the labels */
+    unsigned decimals; /* of D8, D16 and D32; else 0 */
+    size_t n_texts;    /* of its dictionary records; 0 for a classification target, whose texts are the labels */
 };
 
 struct schema {
@@ -66,6 +82,8 @@ bool schema_is_code(const struct schema *s, size_t column);      /* text or clas
 size_t schema_code_count(const struct schema *s, size_t column); /* their number of different codes */
 bool statistics_equal(const struct column_statistics *a, const struct column_statistics *b, enum page_storage storage);
 void statistics_merge(struct column_statistics *into, const struct column_statistics *more);
+
+uint32_t schema_version(const struct schema *s); /* of its record */
 
 /* JSON texts; the caller frees *text. Errors: TABFT_SYSTEM, and TABFT_INPUT where names or labels do not fit a record.
  */

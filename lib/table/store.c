@@ -6,16 +6,18 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "table/decimals.h"
 #include "table/loaded.h"
 #include "table/loop.h"
 
-/* How a column lies in memory. Integers keep their width unless cells are missing, which only floats can say; those
- * beyond int32 become doubles, as table_column.value rounds them. */
+/* How a column lies in memory. Integers and decimals keep their width unless cells are missing, which only floats can
+ * say; integers beyond int32 become doubles, as table_column.value rounds them. */
 enum width { WIDTH_I8, WIDTH_I16, WIDTH_I32, WIDTH_F32, WIDTH_F64 };
 
 /* Where the cells of a column go: row i at base + i * stride items. */
 struct lane {
     enum width width;
+    double power; /* decimals are whole numbers over it; 1 for others */
     void *base;
     size_t stride;
 };
@@ -37,6 +39,9 @@ struct pick {
 static enum width width_of(enum page_storage storage, bool gaps)
 {
     switch (storage) {
+    case STORAGE_D8: return gaps ? WIDTH_F64 : WIDTH_I8;
+    case STORAGE_D16: return gaps ? WIDTH_F64 : WIDTH_I16;
+    case STORAGE_D32: return gaps ? WIDTH_F64 : WIDTH_I32;
     case STORAGE_I8: return gaps ? WIDTH_F32 : WIDTH_I8;
     case STORAGE_I16: return gaps ? WIDTH_F32 : WIDTH_I16;
     case STORAGE_I32: return gaps ? WIDTH_F64 : WIDTH_I32;
@@ -94,7 +99,11 @@ int table_store_open(struct table_store **out, const struct table_part *p, void 
     TRY(memory_new(&s->lane, s->n_columns, sizeof *s->lane, "a table's cells", f));
     for (size_t c = 0; c < s->n_columns; c++) {
         s->place[c] = loaded_place(s->t, part_column(p, c));
-        s->lane[c] = (struct lane){.width = column_width(s->t, s->place[c]), .base = at, .stride = 1};
+        s->lane[c] = (struct lane){
+            .width = column_width(s->t, s->place[c]),
+            .power = decimal_power(packed_reader_schema(s->t->reader)->column[s->place[c]].decimals),
+            .base = at,
+            .stride = 1};
         at += (s->n_rows * width_bytes(s->lane[c].width) + 63) / 64 * 64;
     }
     if (s->whole) s->statistics = (struct column_statistics *)(void *)at;
@@ -121,10 +130,11 @@ static double cell_value(const struct cells *cells, size_t i, bool real)
     return cells->absent[i] ? (double)NAN : (double)slot_integer(cells->slot[i]);
 }
 
-#define PUT_CELLS(type)                                                                                                \
-    for (size_t i = 0; i < n; i++) {                                                                                   \
-        size_t from = pick != NULL ? pick[i].from : i, to = pick != NULL ? pick[i].to : first + i;                     \
-        ((type *)lane->base)[to * lane->stride] = (type)cell_value(cells, from, real);                                 \
+#define PUT_CELLS(type, made_of)                                                                   \
+    for (size_t i = 0; i < n; i++) {                                                               \
+        size_t from = pick != NULL ? pick[i].from : i, to = pick != NULL ? pick[i].to : first + i; \
+        double v = cell_value(cells, from, real);                                                  \
+        ((type *)lane->base)[to * lane->stride] = (type)(made_of);                                 \
     }
 
 /* n cells: those of `pick`, else all of the page in order, from row `first` of the lane on. */
@@ -132,11 +142,11 @@ static void put_cells(const struct lane *lane, const struct cells *cells, bool r
                       size_t first)
 {
     switch (lane->width) {
-    case WIDTH_I8: PUT_CELLS(int8_t); break;
-    case WIDTH_I16: PUT_CELLS(int16_t); break;
-    case WIDTH_I32: PUT_CELLS(int32_t); break;
-    case WIDTH_F32: PUT_CELLS(float); break;
-    case WIDTH_F64: PUT_CELLS(double); break;
+    case WIDTH_I8: PUT_CELLS(int8_t, decimal_of(v, lane->power)); break;
+    case WIDTH_I16: PUT_CELLS(int16_t, decimal_of(v, lane->power)); break;
+    case WIDTH_I32: PUT_CELLS(int32_t, decimal_of(v, lane->power)); break;
+    case WIDTH_F32: PUT_CELLS(float, v); break;
+    case WIDTH_F64: PUT_CELLS(double, v); break;
     }
 }
 
@@ -162,8 +172,7 @@ static int read_page(struct page_loop *l, size_t page, int thread, struct tabft_
     struct column_statistics seen;
     const struct cells *cells = &l->scratch[thread];
     const struct pick *pick = l->pick == NULL ? NULL : l->pick + l->group_begin[group];
-    size_t n = l->pick == NULL ? packed_reader_group_rows(r, group)
-                               : l->group_begin[group + 1] - l->group_begin[group];
+    size_t n = l->pick == NULL ? packed_reader_group_rows(r, group) : l->group_begin[group + 1] - l->group_begin[group];
     if (n == 0) return 0;
     TRY(packed_reader_page(r, thread, place, group, &l->scratch[thread], &seen, f));
     if (seen.n_missing > packed_reader_statistics(r)[place].n_missing)
@@ -232,8 +241,8 @@ size_t table_pick_bytes(size_t n_rows, int n_threads)
 }
 
 /* Sorts the rows by their group (in each, as they come): group_begin[groups + 1] and pick[n_rows]. */
-static int sort_rows(const struct loaded *t, const size_t *row, size_t n_rows, struct pick **pick,
-                     size_t **group_begin, struct tabft_failure *f)
+static int sort_rows(const struct loaded *t, const size_t *row, size_t n_rows, struct pick **pick, size_t **group_begin,
+                     struct tabft_failure *f)
 {
     int error = 0;
     size_t n_groups = schema_groups(packed_reader_schema(t->reader)), *begin;
@@ -244,8 +253,8 @@ static int sort_rows(const struct loaded *t, const size_t *row, size_t n_rows, s
     for (size_t i = 0; i < n_rows; i++) begin[row[i] / TABLE_GROUP_ROWS + 1]++;
     for (size_t g = 0; g < n_groups; g++) begin[g + 1] += begin[g];
     for (size_t i = 0; i < n_rows; i++)
-        (*pick)[begin[row[i] / TABLE_GROUP_ROWS]++] =
-            (struct pick){.from = (uint32_t)(row[i] % TABLE_GROUP_ROWS), .to = (uint32_t)i};
+        (*pick)[begin[row[i] / TABLE_GROUP_ROWS]++] = (struct pick){.from = (uint32_t)(row[i] % TABLE_GROUP_ROWS),
+                                                                    .to = (uint32_t)i};
 fail:
     return error;
 }
@@ -269,8 +278,7 @@ fail:
 int table_store_pick(struct table_store *s, struct threads *pool, const size_t *row, size_t n_rows,
                      const atomic_bool *stop, struct tabft_failure *f)
 {
-    struct page_loop l = {
-        .t = s->t, .place = s->place, .lane = s->lane, .n_columns = s->n_columns, .stop = stop};
+    struct page_loop l = {.t = s->t, .place = s->place, .lane = s->lane, .n_columns = s->n_columns, .stop = stop};
     return pick_rows(&l, pool, row, n_rows, f);
 }
 
@@ -285,7 +293,7 @@ int table_gather(const struct table *table, const size_t *column, size_t n_colum
     TRY(memory_new(&lane, n_columns, sizeof *lane, "the rows of a chunk", f));
     for (size_t c = 0; c < n_columns; c++) {
         place[c] = loaded_place(t, column[c]);
-        lane[c] = (struct lane){.width = WIDTH_F64, .base = x + c, .stride = n_columns};
+        lane[c] = (struct lane){.width = WIDTH_F64, .power = 1, .base = x + c, .stride = n_columns};
     }
     struct page_loop l = {.t = t, .place = place, .lane = lane, .n_columns = n_columns};
     TRY(pick_rows(&l, pool, row, n_rows, f));
@@ -297,20 +305,21 @@ fail:
 
 /* ---- rows out ---- */
 
-#define GATHER_CELLS(type)                                                                                             \
-    for (size_t i = 0; i < n_rows; i++)                                                                                \
-        x[i * s->n_columns + c] = (double)((const type *)base)[row != NULL ? row[i] : first + i];
+#define GATHER_CELLS(type, over)        \
+    for (size_t i = 0; i < n_rows; i++) \
+        x[i * s->n_columns + c] = (double)((const type *)base)[row != NULL ? row[i] : first + i] over;
 
 void table_store_gather(const struct table_store *s, const size_t *row, size_t first, size_t n_rows, double *x)
 {
     for (size_t c = 0; c < s->n_columns; c++) {
         const void *base = s->lane[c].base;
+        const double power = s->lane[c].power;
         switch (s->lane[c].width) {
-        case WIDTH_I8: GATHER_CELLS(int8_t); break;
-        case WIDTH_I16: GATHER_CELLS(int16_t); break;
-        case WIDTH_I32: GATHER_CELLS(int32_t); break;
-        case WIDTH_F32: GATHER_CELLS(float); break;
-        case WIDTH_F64: GATHER_CELLS(double); break;
+        case WIDTH_I8: GATHER_CELLS(int8_t, / power); break;
+        case WIDTH_I16: GATHER_CELLS(int16_t, / power); break;
+        case WIDTH_I32: GATHER_CELLS(int32_t, / power); break;
+        case WIDTH_F32: GATHER_CELLS(float, ); break;
+        case WIDTH_F64: GATHER_CELLS(double, ); break;
         }
     }
 }

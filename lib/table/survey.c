@@ -11,6 +11,7 @@
 struct survey_context {
     const struct pack *p;
     struct found *found;
+    struct survey *survey; /* found->survey */
 };
 
 static void note(struct seen *seen, const struct cell *cell)
@@ -23,8 +24,9 @@ static void note(struct seen *seen, const struct cell *cell)
     seen->text[n] = '\0';
 }
 
-static void count_integer(struct survey *s, int64_t v)
+static inline void count_integer(struct survey *s, int64_t v, bool negative)
 {
+    if (v == 0 && negative) s->decimals.none = true; /* among decimal numbers it would be -0 */
     if (s->n_integer == 0 || v < s->min) s->min = v;
     if (s->n_integer == 0 || v > s->max) s->max = v;
     s->n_integer++;
@@ -37,22 +39,25 @@ static void count_integer(struct survey *s, int64_t v)
 static void count_real(struct survey *s, double v)
 {
     s->n_float++;
-    s->n_infinite += isinf(v) ? 1 : 0;
+    if (isinf(v)) {
+        s->n_infinite++;
+        s->decimals.none = true;
+    }
     if ((double)(float)v != v) s->float64 = true;
 }
 
 /* A number cell; false where it is beyond the largest double, so it is no number to us. */
-static bool count_number(const struct pack *p, struct survey *s, const struct cell *cell)
+static inline bool count_number(const struct pack *p, struct survey *s, const struct cell *cell)
 {
     const struct number *n = &cell->number;
     int64_t whole;
     double v;
     if (n->integer && number_int64(n, &whole)) {
-        count_integer(s, whole);
+        count_integer(s, whole, n->negative);
         return true;
     }
-    if (!n->integer && s->float64 &&
-        n->exponent + (int64_t)n->n_digits < 300) { /* its value does not matter any more */
+    bool added = !n->integer && decimals_add(&s->decimals, n);
+    if (added && s->float64 && n->exponent + (int64_t)n->n_digits < 300) { /* its value does not matter any more */
         s->n_float++;
         return true;
     }
@@ -60,8 +65,10 @@ static bool count_number(const struct pack *p, struct survey *s, const struct ce
     if (n->integer) {
         s->n_big++;
         note(&s->big, cell);
+        s->decimals.none = true;
         if ((double)(float)v != v) s->float64 = true;
     } else {
+        if (!added) decimals_add_value(&s->decimals, v);
         count_real(s, v);
     }
     return true;
@@ -122,9 +129,10 @@ static inline int survey_cell(void *context, uint64_t record, size_t column, con
                               struct tabft_failure *f)
 {
     const struct survey_context *x = context;
-    const struct column_plan *plan = &x->p->column[column];
-    struct survey *s = &x->found->survey[column];
+    struct survey *s = &x->survey[column];
     (void)record;
+    if (cell->is_number && x->found->counted[column] && count_number(x->p, s, cell)) return 0;
+    const struct column_plan *plan = &x->p->column[column];
     if (!cell->is_number || plan->force_text || !count_number(x->p, s, cell)) {
         int error = survey_other(x->p, x->found, s, column, cell, f);
         if (error < 0) return error;
@@ -160,10 +168,11 @@ static void survey_matrix(const struct pack *p, struct found *found, const unsig
             whole = whole != 0;
             s->n_boolean++;
         } else if (n->type != 'f') {
-            count_integer(s, whole);
+            count_integer(s, whole, false);
         } else if (isnan(v)) {
             s->n_empty++;
         } else {
+            if (n->item == 8) decimals_add_value(&s->decimals, v);
             count_real(s, v);
         }
         if (!p->column[column].collect || (n->type == 'f' && isnan(v))) continue;
@@ -193,6 +202,7 @@ int found_new(struct found *to, const struct pack *p, struct tabft_failure *f)
 {
     int error = 0;
     TRY(memory_new(&to->survey, p->n_columns, sizeof *to->survey, "counts", f));
+    TRY(memory_new(&to->counted, p->n_columns, sizeof *to->counted, "counts", f));
     TRY(memory_new(&to->na, p->n_columns * p->options->n_na, sizeof *to->na, "counts", f));
     TRY(memory_new(&to->text_na, p->n_columns * p->options->n_text_na, sizeof *to->text_na, "counts", f));
     TRY(memory_new(&to->collected, p->n_columns, sizeof *to->collected, "counts", f));
@@ -203,6 +213,7 @@ fail:
 void found_reset(struct found *to, const struct pack *p)
 {
     memset(to->survey, 0, p->n_columns * sizeof *to->survey);
+    for (size_t c = 0; c < p->n_columns; c++) to->counted[c] = !p->column[c].force_text && !p->column[c].collect;
     memset(to->na, 0, p->n_columns * p->options->n_na * sizeof *to->na);
     memset(to->text_na, 0, p->n_columns * p->options->n_text_na * sizeof *to->text_na);
     for (size_t c = 0; c < p->n_columns; c++) {
@@ -218,6 +229,7 @@ void found_free(struct found *to, const struct pack *p)
 {
     for (size_t c = 0; to->collected != NULL && c < p->n_columns; c++) dictionary_clear(&to->collected[c].texts);
     free(to->survey);
+    free(to->counted);
     free(to->na);
     free(to->text_na);
     free(to->collected);
@@ -247,6 +259,7 @@ static void merge_survey(struct survey *to, const struct survey *from, const str
     to->n_rounded += from->n_rounded;
     to->n_infinite += from->n_infinite;
     to->float64 = to->float64 || from->float64;
+    decimals_merge(&to->decimals, &from->decimals);
     merge_seen(&to->text, &from->text, s);
     merge_seen(&to->big, &from->big, s);
     merge_seen(&to->boolean, &from->boolean, s);
@@ -298,7 +311,7 @@ void found_survey(struct found *found, const struct pack *p, const char *begin)
         survey_matrix(p, found, (const unsigned char *)begin);
         return;
     }
-    struct survey_context x = {p, found};
+    struct survey_context x = {p, found, found->survey};
     (void)records_walk(&found->records, begin, begin + found->segment->size, survey_cell, &x, &found->failure);
 }
 
@@ -322,7 +335,7 @@ static void collect_segment(void *context, size_t block, int thread)
     if (memory_new(&text, s->size + RECORDS_PADDING, 1, "text", &found->failure) < 0) return;
     if (input_get(&l->p->input[s->input], s->offset, text, s->size, &found->failure) == 0) {
         text[s->size] = text[s->size + 1] = '\n';
-        struct survey_context x = {l->p, found};
+        struct survey_context x = {l->p, found, found->survey};
         (void)records_walk(&found->records, text, text + s->size, collect_cell, &x, &found->failure);
     }
     free(text);

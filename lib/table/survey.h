@@ -9,6 +9,7 @@ enum { BLOCKS_A_THREAD = 4 };
 /* What a segment's survey fills. */
 struct found {
     struct survey *survey;       /* [n_columns] */
+    bool *counted;               /* [n_columns] numbers are counted and that is all */
     uint64_t *na, *text_na;      /* [n_columns][n_na], [n_columns][n_text_na] */
     struct collected *collected; /* [n_columns] */
     const struct segment *segment;

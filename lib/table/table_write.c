@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "table/decimals.h"
 #include "table/packed.h"
 #include "table/table.h"
 #include "tbf/tbf.h"
@@ -51,23 +52,29 @@ static int check_values(const struct column_rule *r, const char *name, const dou
 }
 
 /* The narrowest storage of the values at hand; for values that come later, one that holds any. */
-static enum page_storage storage_of(const struct table_output *t, size_t c, const struct column_rule *r)
+static enum page_storage storage_of(const struct table_output *t, size_t c, const struct column_rule *r,
+                                    unsigned *places)
 {
     const struct table_column *column = &t->column[c];
     int64_t min = 0, max = 0;
     bool float32 = column->value != NULL;
+    struct decimals decimals = {0};
+    enum page_storage real = STORAGE_F64;
     if (r->codes) return storage_of_codes(column->n_dictionary);
     if (column->value == NULL && column->kind == TABLE_INTEGER) return STORAGE_I64;
     for (size_t i = 0; column->value != NULL && i < t->n_rows; i++) {
         double v = column->value[i];
         if (isnan(v)) continue;
         float32 = float32 && (double)(float)v == v;
+        if (!r->whole) decimals_add_value(&decimals, v);
         if (!r->whole) continue;
         if ((int64_t)v < min) min = (int64_t)v;
         if ((int64_t)v > max) max = (int64_t)v;
     }
-    if (column->kind == TABLE_FLOAT) return float32 ? STORAGE_F32 : STORAGE_F64;
-    return storage_of_range(min, max);
+    if (column->kind != TABLE_FLOAT) return storage_of_range(min, max);
+    if (float32) return STORAGE_F32;
+    if (column->value != NULL) decimals_storage(&decimals, &real, places);
+    return real;
 }
 
 static int describe_column(const struct table_output *t, size_t c, struct schema *s, struct texts *texts,
@@ -89,7 +96,7 @@ static int describe_column(const struct table_output *t, size_t c, struct schema
     if (column->value != NULL) TRY(check_values(rule, column->name, column->value, 0, t->n_rows, f));
     TRY(memory_copy_string(&to->name, column->name, f));
     to->kind = column->kind;
-    to->storage = storage_of(t, c, rule);
+    to->storage = storage_of(t, c, rule, &to->decimals);
     if (label) {
         TRY(memory_new(&s->label, column->n_dictionary, sizeof *s->label, "a label list", f));
         s->n_labels = column->n_dictionary;

@@ -37,15 +37,29 @@ cat_is "$work/comma.tbf" "$work/comma.csv"
 pack --delimiter ';' "$folder/input_decimal_comma.csv" -o "$work/text.tbf"
 said 'input_decimal_comma.csv:2:3: column value is text because of "3,25"'
 refused 3 'input_decimal_comma.csv:2:' "$folder/input_decimal_comma.csv"
-# float32 only where every value is one: one that is not makes the column float64.
+# float32 where every value is one, else whole numbers over a power of ten where every value is one, else float64.
 { echo x; seq 1 70000 | sed 's/$/.5/'; } >"$work/f32.csv"
-{ cat "$work/f32.csv"; echo 0.1; } >"$work/f64.csv"
-pack "$work/f32.csv" -o "$work/f32.tbf"
-pack "$work/f64.csv" -o "$work/f64.tbf"
-tabft-prep info "$work/f32.tbf" | grep -q '^float    f32' || bad 'float32 values are not stored so'
-tabft-prep info "$work/f64.tbf" | grep -q '^float    f64' || bad 'one value that is no float32 is stored so'
-cat_is "$work/f32.tbf" "$work/f32.csv"
-cat_is "$work/f64.tbf" "$work/f64.csv"
+{ cat "$work/f32.csv"; echo 0.1; } >"$work/d32.csv"
+{ cat "$work/d32.csv"; echo 1e-10; } >"$work/f64.csv"
+{ cat "$work/d32.csv"; echo -0.0; } >"$work/zero.csv"
+{ echo x; seq 1 300 | sed 's/^/-/; s/$/.7/'; echo '""'; echo 0.0; } >"$work/d16.csv"
+for kind in f32 d32 d16 f64 zero; do
+    pack "$work/$kind.csv" -o "$work/$kind.tbf"
+    cat_is "$work/$kind.tbf" "$work/$kind.csv"
+done
+for kind in f32 d32 d16 f64; do
+    tabft-prep info "$work/$kind.tbf" | grep -q "^float    $kind" || bad "$kind.csv is stored otherwise"
+done
+tabft-prep info "$work/zero.tbf" | grep -q '^float    f64' || bad 'a decimal cannot be -0'
+tabft-prep info --json "$work/d16.tbf" | grep -q '"storage": *"d16", *"decimals": *1' || bad 'info --json does not tell the decimals'
+# The bits of a part do not depend on how many places its own values have.
+printf 'x\n0.5\n2\n' >"$work/a.csv"
+printf 'x\n0.25\n' >"$work/b.csv"
+printf 'x\n0.001\n-7.10\n' >"$work/c.csv"
+for k in a b c; do pack "$work/$k.csv" -o "$work/$k.tbf"; done
+pack "$work/a.csv" "$work/b.csv" "$work/c.csv" -o "$work/abc.tbf"
+tabft-prep merge --quiet --force -o "$work/merged.tbf" "$work/a.tbf" "$work/b.tbf" "$work/c.tbf"
+cmp -s "$work/abc.tbf" "$work/merged.tbf" || bad 'decimals merged are others than those of one pack'
 printf 'x\n1e400\n1\n' >"$work/huge.csv"
 pack "$work/huge.csv" -o "$work/huge.tbf"
 said 'huge.csv:2:1: column x is text because of "1e400"'

@@ -11,7 +11,7 @@
 #include "unit.h"
 
 /* Three row groups, the last one short; a column of every width with gaps and without. */
-enum { ROWS = 140001, COLUMNS = 10, TARGET = 4 };
+enum { ROWS = 140001, COLUMNS = 14, TARGET = 4 };
 static const char path[] = "test_store.tbf";
 static const char *const words[] = {"n", "s"};
 
@@ -28,20 +28,24 @@ static double value_of(size_t column, size_t row)
     case 6: return (double)row * 1000 - 7e7;                      /* i32 */
     case 7: return ((double)row - 70000) / 8;                     /* f32 */
     case 8: return row == 3 ? -0.0 : (double)row * 0.1;           /* f64 */
-    default: return row == 139998 ? 9007199254740992.0 : 1 - (double)row; /* i64 */
+    case 9: return row == 139998 ? 9007199254740992.0 : 1 - (double)row; /* i64 */
+    case 10:
+    case 11: return ((double)(row % 30000) - 15000) / 100; /* d16 */
+    default: return ((double)row - 70000) / 1000000; /* d32 */
     }
 }
 
 static void write_table(void)
 {
     struct tabft_failure f = {0};
-    static const char *const names[COLUMNS] = {"a", "b", "c", "d", "y", "e", "f", "g", "h", "i"};
+    static const char *const names[COLUMNS] = {"a", "b", "c", "d", "y", "e", "f",
+                                               "g", "h", "i", "j", "k", "l", "m"};
     struct table_column column[COLUMNS];
     double *values;
     MUST(memory_new(&values, COLUMNS * ROWS, sizeof *values, "values", &f));
     for (size_t c = 0; c < COLUMNS; c++) {
         for (size_t i = 0; i < ROWS; i++) values[c * ROWS + i] = value_of(c, i);
-        enum table_kind kind = c == TARGET ? TABLE_TEXT : c == 7 || c == 8 ? TABLE_FLOAT : TABLE_INTEGER;
+        enum table_kind kind = c == TARGET ? TABLE_TEXT : c == 7 || c == 8 || c > 9 ? TABLE_FLOAT : TABLE_INTEGER;
         column[c] = (struct table_column){.name = names[c], .kind = kind, .value = values + c * ROWS};
     }
     column[TARGET].n_dictionary = 2;
@@ -52,8 +56,8 @@ static void write_table(void)
 }
 
 /* The columns of the table in another order, without "b". */
-enum { TAKEN = 8 };
-static const size_t taken[TAKEN] = {8, 0, 2, 3, 4, 5, 6, 7};
+enum { TAKEN = 12 };
+static const size_t taken[TAKEN] = {8, 0, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12};
 static double wanted(size_t c, size_t row) { return value_of(taken[c] + (taken[c] >= TARGET ? 1 : 0), row); }
 
 static void check_rows(const double *x, const size_t *row, size_t n)
@@ -141,12 +145,13 @@ START_TEST(narrow_columns_stay_narrow)
 {
     struct tabft_failure f = {0};
     struct table *t;
-    /* "a", "c", "g": 1, 2 and 4 bytes; gaps make a float of "d", whose NaN is the gap; "h" has 8. */
-    static const size_t column[] = {0, 2, 6, 3, 7};
+    /* "a", "c", "g": 1, 2 and 4 bytes; gaps make a float of "d", whose NaN is the gap; "h" has 8. Of decimals "j" has 2
+     * bytes, "l" 4, "k" with its gaps 8. */
+    static const size_t column[] = {0, 2, 6, 3, 7, 9, 10, 11};
     write_table();
     MUST(table_open_parts(&t, path, NULL, &f));
-    struct table_part part = {.table = t, .column = column, .n_columns = 5, .n_rows = 640};
-    ck_assert_uint_eq(table_part_bytes(&part), 640 * (1 + 2 + 4 + 4 + 8));
+    struct table_part part = {.table = t, .column = column, .n_columns = 8, .n_rows = 640};
+    ck_assert_uint_eq(table_part_bytes(&part), 640 * (1 + 2 + 4 + 4 + 8 + 2 + 8 + 4));
     part.n_rows = SIZE_MAX / 4;
     ck_assert_uint_eq(table_part_bytes(&part), SIZE_MAX);
     table_close(t);
