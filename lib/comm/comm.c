@@ -188,6 +188,14 @@ static void back_off(double idle)
  * and to end them. Seconds, less than the watchdog's grace. */
 static double turn_to_speak(const struct comm *c) { return 0.05 * (c->rank < 40 ? c->rank : 40); }
 
+/* An engine that lost a rank seldom says which. The watchdog knows soon and then ends this process with the name. */
+static int engine_failed(const struct comm *c, const char *what, const char *message, struct tabft_failure *f)
+{
+    const struct timespec t = {2, 0};
+    if (c->watch != NULL) (void)nanosleep(&t, NULL);
+    return tabft_fail(f, TABFT_PEER, "%s: engine %s: %s", what, c->engine->name, message);
+}
+
 static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
 {
     char message[COMM_ENGINE_MESSAGE] = "", late[256] = "";
@@ -195,8 +203,7 @@ static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
     /* `waited` grows by at most a second a look: a job that was suspended is not late. */
     double last = comm_now(), waited = 0, idle = 0;
     for (;;) {
-        if (c->engine->test(c->engine_state, &done, &moved, message) < 0)
-            return tabft_fail(f, TABFT_PEER, "%s: engine %s: %s", what, c->engine->name, message);
+        if (c->engine->test(c->engine_state, &done, &moved, message) < 0) return engine_failed(c, what, message, f);
         if (done) return 0;
         const double t = comm_now(), passed = t - last < 1 ? t - last : 1;
         last = t;
@@ -221,7 +228,7 @@ static void collective_begin(struct comm *c, const char *what)
 static int collective_end(struct comm *c, int started, const char *what, const char *message, struct tabft_failure *f)
 {
     int error = 0;
-    if (started < 0) FAIL(f, TABFT_PEER, "%s: engine %s: %s", what, c->engine->name, message);
+    if (started < 0) TRY(engine_failed(c, what, message, f));
     TRY(wait_done(c, what, f));
 fail:
     if (c->watch != NULL) watch_relax(c->watch);

@@ -90,6 +90,19 @@ run 3 exit1 close
 run 2 exit0 close
 run 0 kill close
 
+# Ranks with GPUs, on the emulation of NCCL.
+mpi_plugins=$TABFT_PLUGIN_PATH
+TABFT_PLUGIN_PATH=$top_builddir/tests/cuda/plugins RANK_GPUS=1
+export TABFT_PLUGIN_PATH RANK_GPUS
+run 1 kill init
+run 3 kill open
+run 0 kill collective
+run 2 exit0 collective
+run 1 error collective
+run 3 kill close
+unset RANK_GPUS
+TABFT_PLUGIN_PATH=$mpi_plugins
+
 # With srun's own help, and before a rank has joined.
 ends 10 '' any srun -v --mpi=pmix -N4 -n4 --overcommit --kill-on-bad-exit=1 "$program" die kill start 2 60
 ends 10 'table.tbf: is broken' 3 srun -v --mpi=pmix -N4 -n4 --overcommit "$program" die error start 2 60

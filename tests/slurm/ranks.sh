@@ -59,6 +59,13 @@ for ranks in 2 5; do
     mpirun_ranks "$ranks" "$program" sum 0 2 $shapes >"$work/sum" || fail "mpirun, $ranks ranks"
     same_as_one "mpirun with $ranks ranks"
 done
+# With GPUs, on the emulation of tests/cuda: eight ranks on four nodes, two GPUs each; NCCL's id comes by Slurm's PMIx.
+for ranks in 3 8; do
+    # shellcheck disable=SC2086
+    slurm_ranks "$ranks" env RANK_GPUS=1 CUDA_EMULATION_DEVICES=2 TABFT_PLUGIN_PATH="$top_builddir/tests/cuda/plugins" \
+        "$program" sum 0 1 $shapes >"$work/sum" || fail "srun, $ranks ranks with GPUs"
+    same_as_one "srun with $ranks ranks with GPUs"
+done
 # Pieces of 1,000 bytes stand for those of 2^31.
 # shellcheck disable=SC2086
 slurm_ranks 3 "$program" sum 1000 1 $shapes >"$work/sum"

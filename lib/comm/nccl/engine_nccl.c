@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/gpu_index.h"
 #include "comm/engine.h"
@@ -83,20 +84,7 @@ static void nccl_version(char *text, size_t size)
     (void)snprintf(text, size, "NCCL %d.%d.%d", major, rest / 100, rest % 100);
 }
 
-static void nccl_close(void *state)
-{
-    struct nccl *n = state;
-    if (n == NULL) return;
-    /* After a failure, or with something under way, destroying would wait for ranks that may be gone. */
-    if (n->has_comm) (void)(n->failed || n->started ? ncclCommAbort(n->comm) : ncclCommDestroy(n->comm));
-    if (n->has_event) (void)cudaEventDestroy(n->event);
-    if (n->has_stream) (void)cudaStreamDestroy(n->stream);
-    if (n->host != NULL) (void)cudaFreeHost(n->host);
-    if (n->gpu != NULL) (void)cudaFree(n->gpu);
-    free(n->sizes);
-    free(n->offsets);
-    free(n);
-}
+static void nccl_close(void *state);
 
 static int take_gpu(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
 {
@@ -448,6 +436,36 @@ static int nccl_test(void *state, bool *done, bool *moved, char message[COMM_ENG
     }
     *done = true;
     return 0;
+}
+
+/* All ranks come here before any goes on. Where one ended instead, whoever watches the ranks has the time to say so. */
+static void leave_together(struct nccl *n)
+{
+    char ignored[COMM_ENGINE_MESSAGE];
+    const struct timespec pause = {0, 200000}, long_pause = {2, 0};
+    bool done = false, moved;
+    int code = nccl_barrier(n, ignored);
+    while (code == 0 && !done) {
+        code = nccl_test(n, &done, &moved, ignored);
+        if (code == 0 && !done) (void)nanosleep(&pause, NULL);
+    }
+    if (code < 0) (void)nanosleep(&long_pause, NULL);
+}
+
+static void nccl_close(void *state)
+{
+    struct nccl *n = state;
+    if (n == NULL) return;
+    if (n->has_comm && !n->failed && !n->started) leave_together(n);
+    /* After a failure, or with something under way, destroying would wait for ranks that may be gone. */
+    if (n->has_comm) (void)(n->failed || n->started ? ncclCommAbort(n->comm) : ncclCommDestroy(n->comm));
+    if (n->has_event) (void)cudaEventDestroy(n->event);
+    if (n->has_stream) (void)cudaStreamDestroy(n->stream);
+    if (n->host != NULL) (void)cudaFreeHost(n->host);
+    if (n->gpu != NULL) (void)cudaFree(n->gpu);
+    free(n->sizes);
+    free(n->offsets);
+    free(n);
 }
 
 static const struct comm_engine engine = {

@@ -1,5 +1,6 @@
 /* A program for several ranks, started by the tests in tests/faults and tests/slurm under srun and mpirun. RANK_ENGINE
- * names the engine.
+ * names the engine; with RANK_GPUS set the ranks have GPUs, and sums are made as if in their memory, which on the emulation
+ * of tests/cuda is the host's.
  *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints
  *                                             a line each
  *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0
@@ -52,6 +53,7 @@ static struct comm_options options_of(size_t chunk, int timeout_s)
 {
     char *words = getenv("RANK_WORDS");
     return (struct comm_options){.engine = getenv("RANK_ENGINE"),
+                                 .gpus = getenv("RANK_GPUS") != NULL,
                                  .timeout_s = timeout_s,
                                  .chunk_bytes = chunk,
                                  .last_words = words != NULL ? last_words : NULL,
@@ -160,6 +162,7 @@ static int sum_shape(struct comm *c, struct threads *pool, size_t items, size_t 
     struct timespec from, to;
     struct vectors v;
     vectors_host(&v, pool);
+    v.host = getenv("RANK_GPUS") == NULL;
     TRY(memory_new_aligned(&values, parameters, sizeof *values, "values", f));
     TRY(memory_new(&losses, items, sizeof *losses, "losses", f));
     TRY(reduce_open(&r, c, &v, items, parameters, f));
