@@ -45,10 +45,18 @@ static void host_copy(void *state, void *to, const void *from, size_t bytes)
     threads_run(state, blocks_of(bytes, PIECE * sizeof(float)), copy_piece, &job);
 }
 
+static void zero_piece(void *context, size_t piece, int thread)
+{
+    (void)thread;
+    const struct pair_job *job = context;
+    const size_t each = PIECE * sizeof(float), begin = piece * each;
+    memset((char *)job->to + begin, 0, smaller(each, job->count - begin));
+}
+
 static void host_zero(void *state, void *to, size_t bytes)
 {
-    (void)state;
-    if (bytes > 0) memset(to, 0, bytes);
+    struct pair_job job = {to, NULL, bytes};
+    threads_run(state, blocks_of(bytes, PIECE * sizeof(float)), zero_piece, &job);
 }
 
 static void add_piece(void *context, size_t piece, int thread)

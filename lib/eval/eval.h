@@ -11,6 +11,7 @@
 
 struct model;
 struct table;
+struct tensor_backend;
 struct threads;
 
 enum { EVAL_NO_LABEL = -1 };
@@ -47,6 +48,7 @@ struct eval_options {
                                  prediction runs, without a name; NULL: in $TMPDIR or /tmp */
     size_t n_levels;          /* of regression: quantiles to predict beside the mean */
     const double *level;      /* [n_levels] in (0, 1), all different; outlives the predictor */
+    const struct tensor_backend *backend; /* what the network runs on; NULL: the CPU, on the threads of the pool */
 };
 
 /* How a prediction will run. Sizes in bytes. A row's prediction has the same bits whatever stands here. */

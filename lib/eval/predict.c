@@ -10,6 +10,7 @@
 #include "eval/predict_internal.h"
 #include "file/file.h"
 #include "table/table.h"
+#include "tensor/cpu/cpu.h"
 
 /* ---- opening ---- */
 
@@ -49,6 +50,11 @@ int eval_predictor_open(struct eval_predictor **out, const struct model *model, 
     p->test = test;
     p->options = *options;
     p->pool = pool;
+    p->backend = options->backend;
+    if (p->backend == NULL) {
+        TRY(cpu_backend_open(&p->cpu, pool, f));
+        p->backend = &p->cpu;
+    }
     TRY(choose_rows(p, f));
     TRY(find_answers(p, f));
     TRY(eval_columns_open(&p->columns, train, test, f));
@@ -87,6 +93,7 @@ void eval_predictor_close(struct eval_predictor *p)
 {
     if (p == NULL) return;
     ensemble_close(p->ensemble);
+    if (p->cpu.close != NULL) p->cpu.close(p->cpu.state);
     eval_columns_clear(&p->columns);
     eval_prediction_clear(&p->head);
     free(p->x_context);
@@ -155,8 +162,8 @@ static int work_open(struct work *w, struct tabft_failure *f)
     TRY(rows_new(&w->result, &p->head, n, f));
     if (p->head.is_regression)
         TRY(memory_new(&w->distribution, n, outputs * sizeof *w->distribution, "distributions", f));
-    if (plan->kept) TRY(model_run_open_kept(&w->run, p->model, largest, p->pool, f));
-    else TRY(model_run_open(&w->run, p->model, largest, MODEL_RECOMPUTE_NONE, false, p->pool, f));
+    if (plan->kept) TRY(model_run_open_kept(&w->run, p->model, largest, p->backend, f));
+    else TRY(model_run_open(&w->run, p->model, largest, MODEL_RECOMPUTE_NONE, false, p->backend, f));
 fail:
     return error;
 }

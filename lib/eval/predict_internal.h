@@ -10,12 +10,15 @@
 #include "eval/eval.h"
 #include "eval/matrix.h"
 #include "model/model.h"
+#include "tensor/ops.h"
 
 struct eval_predictor {
     const struct model *model;
     const struct table *train, *test;
     struct eval_options options;
     struct threads *pool;
+    struct tensor_backend cpu; /* where none was given */
+    const struct tensor_backend *backend;
     struct eval_columns columns;
     double *x_context;  /* [train->n_rows][columns.n] */
     int32_t *y_context; /* [train->n_rows] classes; NULL for regression */

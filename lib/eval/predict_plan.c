@@ -60,11 +60,11 @@ static int price(struct eval_predictor *p, const struct ensemble_options *eo, si
     const size_t per_row = p->options.n_estimators * model_outputs(p->model) * sizeof(float);
     TRY(price_ensemble(p, eo, block, &plan.n_columns, &plan.preprocessing, f));
     const struct model_shape largest = {plan.n_context, block, plan.n_columns};
-    if (kept) TRY(model_plan_kept(p->model, largest, threads_count(p->pool), &m, f));
-    else TRY(model_plan(p->model, largest, MODEL_RECOMPUTE_NONE, false, threads_count(p->pool), &m, f));
+    if (kept) TRY(model_plan_kept(p->model, largest, p->backend, &m, f));
+    else TRY(model_plan(p->model, largest, MODEL_RECOMPUTE_NONE, false, p->backend, &m, f));
     plan.block_rows = block;
     plan.kept = kept;
-    plan.network = m.total;
+    plan.network = sum(m.total, m.host);
     plan.kept_bytes = m.kept;
     plan.group_rows = disk_most / per_row < block ? block : disk_most / per_row / block * block;
     if (plan.group_rows > plan.n_rows) plan.group_rows = plan.n_rows;

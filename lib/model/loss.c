@@ -42,7 +42,7 @@ static int check_classes(const struct model *m, const struct model_input *input,
     return 0;
 }
 
-static void fill_classes(const struct tape_plan *p, void *memory, const struct model_tape *io,
+static void fill_classes(const struct tape_plan *p, const struct tape_memory *memory, const struct model_tape *io,
                          const struct model_input *input, const struct model_target *target)
 {
     memcpy(tape_plan_input(p, memory, io->labels), target->y_query, input->shape.n_query * sizeof *target->y_query);
@@ -86,8 +86,9 @@ fail:
     return error;
 }
 
-static void fill_numbers(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-                         const struct model_input *input, const struct model_regression_target *target)
+static void fill_numbers(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+                         const struct model_tape *io, const struct model_input *input,
+                         const struct model_regression_target *target)
 {
     const size_t n = m->config.buckets;
     memcpy(tape_plan_input(p, memory, io->labels), target->y_query, input->shape.n_query * sizeof *target->y_query);
@@ -126,8 +127,8 @@ void loss_shape(const struct loss_target *target, struct op_bar_loss *bars, stru
     shape->bars = bars;
 }
 
-void loss_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-               const struct model_input *input, const struct loss_target *target)
+void loss_fill(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+               const struct model_tape *io, const struct model_input *input, const struct loss_target *target)
 {
     if (target->classes != NULL)
         fill_classes(p, memory, io, input, target->classes);

@@ -10,7 +10,7 @@
 #include "base/failure.h"
 #include "ckpt/ckpt.h"
 
-struct threads;
+struct tensor_backend;
 struct model;
 
 /* Numbered as enum table_task (table/table.h). */
@@ -104,46 +104,49 @@ struct model_regression_target {
     bool add;                        /* as of struct model_target */
 };
 
-/* Exact peak bytes of a run for a shape. model_run_open allocates `total`, in one piece, before anything is computed.
- * What the caller holds is not in it: `weights` (also one gradient: as many bytes) are told for the sum of a process.
- * `activations` is what of the total lives longer than one operation at the fullest moment; `scratch` the rest.
- * n_threads: of the pool that will be given. */
+/* Exact peak bytes of a run for a shape. model_run_open allocates `total` of the backend's memory, and `host` of the
+ * host's, before anything is computed; on a backend whose memory is the host's both are the host's. What the caller
+ * holds is not in it: `weights` (also one gradient: as many bytes) are told for the sum of a process. `activations` is
+ * what of the total lives longer than one operation at the fullest moment; `scratch` the rest. `backend`: one that
+ * plans is enough. */
 struct model_plan {
     size_t weights;
     size_t activations, scratch, total;
     size_t kept; /* of the activations: what of a context is kept for its queries (model_plan_kept) */
+    size_t host;
 };
 int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward,
-               int n_threads, struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
+               const struct tensor_backend *backend, struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* The memory and threads for calls up to a planned size: a call may have fewer context rows, query rows or columns
- * than `largest`, none may be more. One run serves one call at a time; `m` and `pool` outlive it. backward = false:
+/* The memory for calls up to a planned size: a call may have fewer context rows, query rows or columns
+ * than `largest`, none may be more. One run serves one call at a time; `m` and `backend` outlive it. backward = false:
  * model_gradient is refused, and far less memory is planned. Results depend neither on the number of threads nor on
  * `largest` or `recompute`. Errors: TABFT_INPUT when backward is asked for and a regressor has no borders; TABFT_SYSTEM
- * when memory is short; TABFT_USE when TABFT_ISA names an instruction set that this processor lacks. */
+ * when memory is short. */
 struct model_run;
 int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
-                   enum model_recompute recompute, bool backward, struct threads *pool,
+                   enum model_recompute recompute, bool backward, const struct tensor_backend *backend,
                    struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Predictions in blocks of rows: a context is encoded once (model_keep_context: `input` with its query rows ignored),
  * what query rows need of each layer stays in the run's memory, and any number of blocks of query rows follow
  * (model_forward_kept: `input` is that context again, with the block's rows behind it, which are judged alone, see
  * struct model_input). Gives the bits of model_forward with queries_alone. `largest` has the rows of a block. */
-int model_plan_kept(const struct model *m, struct model_shape largest, int n_threads, struct model_plan *plan,
-                    struct tabft_failure *f) TABFT_MUST_CHECK;
-int model_run_open_kept(struct model_run **out, const struct model *m, struct model_shape largest, struct threads *pool,
-                        struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_plan_kept(const struct model *m, struct model_shape largest, const struct tensor_backend *backend,
+                    struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_run_open_kept(struct model_run **out, const struct model *m, struct model_shape largest,
+                        const struct tensor_backend *backend, struct tabft_failure *f) TABFT_MUST_CHECK;
 int model_keep_context(struct model_run *run, const float *values, const struct model_input *input,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Errors: as model_forward, and TABFT_USE for a context of another shape than the one that was kept. */
 int model_forward_kept(struct model_run *run, const float *values, const struct model_input *input, float *logits,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* logits [n_query][model_outputs]; values: flat weights. */
+/* logits [n_query][model_outputs], on the host; values: flat weights, in the backend's memory as in all that follows.
+ */
 int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
                   struct tabft_failure *f) TABFT_MUST_CHECK;
-/* loss (times scale) and the whole gradient of it into gradient [model_parameters], overwritten or added to. Errors:
- * TABFT_INPUT when the loss or a number of the gradient is not finite; what was added stays. */
+/* loss (times scale) and the whole gradient of it into gradient [model_parameters], overwritten or added to, in the
+ * backend's memory. Errors: TABFT_INPUT when the loss or a number of the gradient is not finite; what was added stays. */
 int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
                    const struct model_target *target, double *loss, float *gradient,
                    struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -151,8 +154,19 @@ int model_gradient(struct model_run *run, const float *values, const struct mode
 int model_gradient_regression(struct model_run *run, const float *values, const struct model_input *input,
                               const struct model_regression_target *target, double *loss, float *gradient,
                               struct tabft_failure *f) TABFT_MUST_CHECK;
-/* The instruction set that the run computes with: "avx512", "avx2" or "baseline" (tensor/cpu/cpu.h). */
-const char *model_run_isa(const struct model_run *run);
+
+/* model_gradient in three pieces, so that a backend that computes beside the host need not wait for it: what is
+ * prepared after a start is encoded on the host while the call before it still runs. `input` and `target` are free
+ * again after prepare. In turn: prepare, start, then (the next prepare,) finish, which waits and gives the start's
+ * loss, then start. Where the next prepare fails, finish still comes before model_run_close. */
+int model_gradient_prepare(struct model_run *run, const struct model_input *input, const struct model_target *target,
+                           struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_gradient_prepare_regression(struct model_run *run, const struct model_input *input,
+                                      const struct model_regression_target *target,
+                                      struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_gradient_start(struct model_run *run, const float *values, float *gradient,
+                         struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_gradient_finish(struct model_run *run, double *loss, struct tabft_failure *f) TABFT_MUST_CHECK;
 void model_run_close(struct model_run *run); /* NULL is fine */
 
 #endif

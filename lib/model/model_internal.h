@@ -104,8 +104,8 @@ struct model_architecture {
     int (*declare_idle)(struct model *m, struct tabft_failure *f);
     void (*record)(const struct model *m, const struct model_call_shape *shape, struct tape *t, struct model_tape *io);
     /* Fills the inputs that record made, but for those of the loss. `used`: as of encode_columns. */
-    void (*fill)(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-                 const struct model_input *input, const bool *used);
+    void (*fill)(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+                 const struct model_tape *io, const struct model_input *input, const bool *used);
     /* Finds a parameter that the file does not have by its name under the name and in the layout of older files, or
      * not. Errors: TABFT_INPUT for a wrong shape. NULL: there are no older files. */
     int (*older)(const struct model *m, const struct model_parameter *p, const struct ckpt *c, struct model_source *out,
@@ -200,8 +200,8 @@ int loss_check(const struct model *m, const struct model_input *input, const str
 /* Puts the loss into a shape; `bars` is room that the shape may point to. */
 void loss_shape(const struct loss_target *target, struct op_bar_loss *bars, struct model_call_shape *shape);
 /* Fills the inputs that the loss adds to a tape. */
-void loss_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-               const struct model_input *input, const struct loss_target *target);
+void loss_fill(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+               const struct model_tape *io, const struct model_input *input, const struct loss_target *target);
 
 /* ---- encode.c: the table as the v2 family's networks see it ---- */
 struct encode_sizes {

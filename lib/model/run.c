@@ -1,5 +1,6 @@
 /* One forward or backward at a time: a tape recorded for the shape at hand, run in memory planned for the largest; and
- * queries in blocks against a context that is kept. */
+ * queries in blocks against a context that is kept. What the network is given and what it gives cross between the
+ * host's memory and the backend's here and nowhere else. */
 #define TABFT_MODEL_ROOM
 #include <assert.h>
 #include <math.h>
@@ -7,22 +8,26 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "base/threads.h"
 #include "model/model_internal.h"
-#include "tensor/cpu/cpu.h"
 
 struct model_run {
     const struct model *m;
     struct model_shape largest;
-    struct tensor_backend backend;
-    bool has_backend;
+    const struct tensor_backend *backend;
     struct tape_plan *forward, *backward; /* backward: NULL where only forward was asked for */
     struct tape_plan *context;            /* of a run that keeps contexts, whose forward is that of queries alone */
     bool keeps, has_context;
     struct model_shape kept; /* of the context that is kept */
-    void *memory, *kept_memory;
-    bool *used; /* [largest.n_columns] */
+    struct tape_memory memory;
+    void *inputs[2];       /* of the host, in turn memory.inputs: one is filled while calls may still read the other */
+    double *sums;          /* in the backend's block: of the gradient's squares, which tell whether all is finite */
+    double *outcome;       /* on the host: the loss, then the sums */
+    struct tape *prepared; /* whose inputs are filled; NULL: none */
+    bool adds;             /* its gradient is added to what is there */
+    bool *used;            /* [largest.n_columns] */
 };
+
+static size_t blocks_of(size_t n_parameters) { return (n_parameters + VECTORS_BLOCK - 1) / VECTORS_BLOCK; }
 
 /* Records a call. */
 static int record(const struct model *m, const struct model_call_shape *shape, struct tape **t, struct model_tape *io,
@@ -85,7 +90,19 @@ fail:
     return error;
 }
 
-/* Both plans in one block of memory: the forward plan needs less, and they never run at the same time. */
+/* Of two plans that never run at the same time. */
+static void take_larger(struct tape_sizes *sizes, const struct tape_sizes *other)
+{
+    const size_t inputs = sizes->inputs > other->inputs ? sizes->inputs : other->inputs;
+    if (other->total > sizes->total) *sizes = *other;
+    sizes->inputs = inputs;
+}
+
+static size_t sums_bytes(const struct model *m) { return blocks_of(m->n_values) * sizeof(double); }
+static size_t outcome_bytes(const struct model *m) { return sums_bytes(m) + sizeof(double); }
+
+/* Both plans in one block of memory: the forward plan needs less, and they never run at the same time. With backward,
+ * the sums of the gradient's squares lie behind them. */
 static int make_plans(const struct model *m, struct model_shape largest, const struct tensor_backend *backend,
                       bool backward, bool recompute, struct tape_plan *plans[2], struct tape_sizes *sizes,
                       struct tabft_failure *f)
@@ -97,7 +114,9 @@ static int make_plans(const struct model *m, struct model_shape largest, const s
     if (!backward) return 0;
     TRY(loss_check_borders(m, f));
     TRY(make_plan(m, largest, MODEL_WHOLE, backend, true, recompute, &plans[1], &one, f));
-    if (one.total > sizes->total) *sizes = one;
+    take_larger(sizes, &one);
+    if (!size_add(sizes->total, sums_bytes(m), &sizes->total))
+        FAIL(f, TABFT_SYSTEM, "a run's memory does not fit this machine; use fewer rows");
 fail:
     return error;
 }
@@ -112,62 +131,68 @@ static int make_kept_plans(const struct model *m, struct model_shape largest, co
     TRY(make_plan(m, largest, MODEL_QUERY, backend, false, false, &plans[0], sizes, f));
     TRY(make_plan(m, largest, MODEL_CONTEXT, backend, false, false, &plans[1], &context, f));
     assert(context.kept == sizes->kept);
-    if (context.total > sizes->total) *sizes = context;
+    take_larger(sizes, &context);
 fail:
     return error;
 }
 
-int model_plan_kept(const struct model *m, struct model_shape largest, int n_threads, struct model_plan *plan,
-                    struct tabft_failure *f)
+/* What the host holds for a run: inputs for copies, with backward two of them, and the outcome. */
+static int host_bytes(const struct model *m, const struct tape_sizes *sizes, bool backward, size_t *out,
+                      struct tabft_failure *f)
+{
+    if (size_mul(sizes->inputs, backward ? 2 : 1, out) && size_add(*out, backward ? outcome_bytes(m) : 0, out))
+        return 0;
+    return tabft_fail(f, TABFT_SYSTEM, "the inputs do not fit this machine; use fewer rows");
+}
+
+int model_plan_kept(const struct model *m, struct model_shape largest, const struct tensor_backend *backend,
+                    struct model_plan *plan, struct tabft_failure *f)
 {
     int error = 0;
-    struct tensor_backend backend = {0};
     struct tape_plan *plans[2] = {NULL, NULL};
     struct tape_sizes sizes;
-    TRY(cpu_backend_open_planning(&backend, n_threads, f));
-    TRY(make_kept_plans(m, largest, &backend, plans, &sizes, f));
+    TRY(make_kept_plans(m, largest, backend, plans, &sizes, f));
     *plan = (struct model_plan){.weights = m->n_values * sizeof(float), .scratch = sizes.scratch, .kept = sizes.kept};
+    TRY(host_bytes(m, &sizes, false, &plan->host, f));
     if (!size_add(sizes.activations, sizes.kept, &plan->activations) ||
         !size_add(sizes.total, sizes.kept, &plan->total))
         FAIL(f, TABFT_SYSTEM, "what is kept of a context does not fit this machine; use fewer rows");
 fail:
     tape_plan_close(plans[0]);
     tape_plan_close(plans[1]);
-    if (backend.close != NULL) backend.close(backend.state);
     return error;
 }
 
 int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward,
-               int n_threads, struct model_plan *plan, struct tabft_failure *f)
+               const struct tensor_backend *backend, struct model_plan *plan, struct tabft_failure *f)
 {
     int error = 0;
-    struct tensor_backend backend = {0};
     struct tape_plan *plans[2] = {NULL, NULL};
     struct tape_sizes sizes;
-    TRY(cpu_backend_open_planning(&backend, n_threads, f));
-    TRY(make_plans(m, shape, &backend, backward, recompute == MODEL_RECOMPUTE_BLOCK, plans, &sizes, f));
+    TRY(make_plans(m, shape, backend, backward, recompute == MODEL_RECOMPUTE_BLOCK, plans, &sizes, f));
     *plan = (struct model_plan){.weights = m->n_values * sizeof(float),
                                 .activations = sizes.activations,
-                                .scratch = sizes.scratch,
+                                .scratch = sizes.total - sizes.activations,
                                 .total = sizes.total};
+    TRY(host_bytes(m, &sizes, backward, &plan->host, f));
 fail:
     tape_plan_close(plans[0]);
     tape_plan_close(plans[1]);
-    if (backend.close != NULL) backend.close(backend.state);
     return error;
 }
 
+/* ---- opening ---- */
+
 /* A run without plans. On failure nothing is left. */
-static int run_new(struct model_run **out, const struct model *m, struct model_shape largest, struct threads *pool,
-                   struct tabft_failure *f)
+static int run_new(struct model_run **out, const struct model *m, struct model_shape largest,
+                   const struct tensor_backend *backend, struct tabft_failure *f)
 {
     int error = 0;
     struct model_run *run = NULL;
     TRY(memory_new(&run, 1, sizeof *run, "a run", f));
     run->m = m;
     run->largest = largest;
-    TRY(cpu_backend_open(&run->backend, pool, f));
-    run->has_backend = true;
+    run->backend = backend;
     TRY(memory_new(&run->used, largest.n_columns, sizeof *run->used, "a run", f));
     *out = run;
     run = NULL;
@@ -176,19 +201,51 @@ fail:
     return error;
 }
 
+static int host_memory_new(struct model_run *run, void **out, size_t bytes, struct tabft_failure *f)
+{
+    const struct tensor_backend *b = run->backend;
+    return b->vectors.host ? memory_new(out, bytes, 1, "a run", f) : b->staging_new(b->state, out, bytes, f);
+}
+
+static void host_memory_free(struct model_run *run, void *memory)
+{
+    const struct tensor_backend *b = run->backend;
+    if (b->vectors.host) free(memory);
+    else b->staging_free(b->state, memory);
+}
+
+static int take_memory(struct model_run *run, const struct tape_sizes *sizes, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct vectors *v = &run->backend->vectors;
+    TRY(v->memory_new(v->state, &run->memory.block, sizes->total, "the tensors", f));
+    if (sizes->kept > 0) TRY(v->memory_new(v->state, &run->memory.kept, sizes->kept, "what is kept of a context", f));
+    for (int i = 0; !v->host && i < (run->backward != NULL ? 2 : 1); i++)
+        TRY(host_memory_new(run, &run->inputs[i], sizes->inputs, f));
+    run->memory.inputs = run->inputs[0];
+    if (run->backward == NULL) return 0;
+    run->sums = (double *)(void *)((char *)run->memory.block + (sizes->total - sums_bytes(run->m)));
+    void *outcome;
+    TRY(host_memory_new(run, &outcome, outcome_bytes(run->m), f));
+    run->outcome = outcome;
+fail:
+    return error;
+}
+
 int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
-                   enum model_recompute recompute, bool backward, struct threads *pool, struct tabft_failure *f)
+                   enum model_recompute recompute, bool backward, const struct tensor_backend *backend,
+                   struct tabft_failure *f)
 {
     int error = 0;
     struct model_run *run = NULL;
     struct tape_plan *plans[2] = {NULL, NULL};
     struct tape_sizes sizes;
-    TRY(run_new(&run, m, largest, pool, f));
-    error = make_plans(m, largest, &run->backend, backward, recompute == MODEL_RECOMPUTE_BLOCK, plans, &sizes, f);
+    TRY(run_new(&run, m, largest, backend, f));
+    error = make_plans(m, largest, backend, backward, recompute == MODEL_RECOMPUTE_BLOCK, plans, &sizes, f);
     run->forward = plans[0];
     run->backward = plans[1];
     TRY(error);
-    TRY(run->backend.memory_new(run->backend.state, &run->memory, sizes.total, f));
+    TRY(take_memory(run, &sizes, f));
     *out = run;
     run = NULL;
 fail:
@@ -196,21 +253,20 @@ fail:
     return error;
 }
 
-int model_run_open_kept(struct model_run **out, const struct model *m, struct model_shape largest, struct threads *pool,
-                        struct tabft_failure *f)
+int model_run_open_kept(struct model_run **out, const struct model *m, struct model_shape largest,
+                        const struct tensor_backend *backend, struct tabft_failure *f)
 {
     int error = 0;
     struct model_run *run = NULL;
     struct tape_plan *plans[2] = {NULL, NULL};
     struct tape_sizes sizes;
-    TRY(run_new(&run, m, largest, pool, f));
+    TRY(run_new(&run, m, largest, backend, f));
     run->keeps = true;
-    error = make_kept_plans(m, largest, &run->backend, plans, &sizes, f);
+    error = make_kept_plans(m, largest, backend, plans, &sizes, f);
     run->forward = plans[0];
     run->context = plans[1];
     TRY(error);
-    TRY(run->backend.memory_new(run->backend.state, &run->memory, sizes.total, f));
-    if (sizes.kept > 0) TRY(run->backend.memory_new(run->backend.state, &run->kept_memory, sizes.kept, f));
+    TRY(take_memory(run, &sizes, f));
     *out = run;
     run = NULL;
 fail:
@@ -221,11 +277,12 @@ fail:
 void model_run_close(struct model_run *run)
 {
     if (run == NULL) return;
-    if (run->has_backend) {
-        if (run->memory != NULL) run->backend.memory_free(run->backend.state, run->memory);
-        if (run->kept_memory != NULL) run->backend.memory_free(run->backend.state, run->kept_memory);
-        run->backend.close(run->backend.state);
-    }
+    const struct vectors *v = &run->backend->vectors;
+    v->memory_free(v->state, run->memory.block);
+    v->memory_free(v->state, run->memory.kept);
+    for (int i = 0; i < 2; i++) host_memory_free(run, run->inputs[i]);
+    host_memory_free(run, run->outcome);
+    tape_close(run->prepared);
     tape_plan_close(run->forward);
     tape_plan_close(run->backward);
     tape_plan_close(run->context);
@@ -233,7 +290,7 @@ void model_run_close(struct model_run *run)
     free(run);
 }
 
-const char *model_run_isa(const struct model_run *run) { return run->backend.isa; }
+/* ---- forward ---- */
 
 static int check_input(const struct model_run *run, const struct model_input *input, struct tabft_failure *f)
 {
@@ -272,28 +329,30 @@ static int run_part(struct model_run *run, enum model_part part, const struct ta
     struct model_tape io;
     const struct model_call_shape shape = call_shape(run, input, part);
     TRY(record(run->m, &shape, &t, &io, f));
-    run->m->architecture->fill(run->m, plan, run->memory, &io, input, run->used);
-    if (run->keeps) TRY(tape_run_kept(plan, t, &run->backend, run->memory, run->kept_memory, values, f));
-    else TRY(tape_run(plan, t, &run->backend, run->memory, values, NULL, f));
+    run->m->architecture->fill(run->m, plan, &run->memory, &io, input, run->used);
+    TRY(tape_run(plan, t, run->backend, &run->memory, values, NULL, f));
 fail:
     tape_close(t);
     return error;
 }
 
-static void copy_logits(const struct model_run *run, const struct model_input *input, float *logits)
+static int take_logits(const struct model_run *run, const struct model_input *input, float *logits,
+                       struct tabft_failure *f)
 {
+    const struct vectors *v = &run->backend->vectors;
     const size_t n = input->shape.n_query * model_outputs(run->m);
-    memcpy(logits, tape_plan_last(run->forward, run->memory), n * sizeof *logits);
+    v->copy_out(v->state, logits, tape_plan_last(run->forward, &run->memory), n * sizeof *logits);
+    return v->finish(v->state, f);
 }
 
 int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
                   struct tabft_failure *f)
 {
     int error = 0;
-    assert(!run->keeps);
+    assert(!run->keeps && run->prepared == NULL);
     TRY(check_input(run, input, f));
     TRY(run_part(run, MODEL_WHOLE, run->forward, values, input, f));
-    copy_logits(run, input, logits);
+    TRY(take_logits(run, input, logits, f));
 fail:
     return error;
 }
@@ -310,6 +369,7 @@ int model_keep_context(struct model_run *run, const float *values, const struct 
     TRY(check_input(run, &alone, f));
     alone.shape.n_query = 0;
     if (run->context != NULL) TRY(run_part(run, MODEL_CONTEXT, run->context, values, &alone, f));
+    TRY(run->backend->vectors.finish(run->backend->vectors.state, f)); /* the inputs are filled anew by the queries */
     run->kept = alone.shape;
     run->has_context = true;
 fail:
@@ -329,56 +389,103 @@ int model_forward_kept(struct model_run *run, const float *values, const struct 
         FAIL(f, TABFT_USE, "%zu context rows of %zu columns are not the context that was encoded",
              input->shape.n_context, input->shape.n_columns);
     TRY(run_part(run, MODEL_QUERY, run->forward, values, &alone, f));
-    copy_logits(run, input, logits);
+    TRY(take_logits(run, input, logits, f));
 fail:
     return error;
 }
 
-static bool all_finite(const float *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return false;
-    return true;
-}
+/* ---- backward ---- */
 
-static int gradient_of(struct model_run *run, const float *values, const struct model_input *input,
-                       const struct loss_target *target, double *loss, float *gradient, struct tabft_failure *f)
+static int prepare(struct model_run *run, const struct model_input *input, const struct loss_target *target,
+                   struct tabft_failure *f)
 {
     int error = 0;
     struct tape *t = NULL;
     struct model_tape io;
     struct op_bar_loss bars;
+    assert(run->prepared == NULL);
     if (run->backward == NULL) FAIL(f, TABFT_USE, "this run was planned without backward");
     TRY(check_input(run, input, f));
     TRY(loss_check(run->m, input, target, f));
     struct model_call_shape shape = call_shape(run, input, MODEL_WHOLE);
     loss_shape(target, &bars, &shape);
     TRY(record(run->m, &shape, &t, &io, f));
-    run->m->architecture->fill(run->m, run->backward, run->memory, &io, input, run->used);
-    loss_fill(run->m, run->backward, run->memory, &io, input, target);
-    if (!loss_adds(target)) run->backend.zero(run->backend.state, gradient, run->m->n_values);
-    TRY(tape_run(run->backward, t, &run->backend, run->memory, values, gradient, f));
-    memcpy(loss, tape_plan_last(run->backward, run->memory), sizeof *loss);
+    run->memory.inputs = run->memory.inputs == run->inputs[0] ? run->inputs[1] : run->inputs[0];
+    run->m->architecture->fill(run->m, run->backward, &run->memory, &io, input, run->used);
+    loss_fill(run->m, run->backward, &run->memory, &io, input, target);
+    run->adds = loss_adds(target);
+    run->prepared = t;
+    t = NULL;
+fail:
+    tape_close(t);
+    return error;
+}
+
+int model_gradient_prepare(struct model_run *run, const struct model_input *input, const struct model_target *target,
+                           struct tabft_failure *f)
+{
+    return prepare(run, input, &(struct loss_target){.classes = target}, f);
+}
+
+int model_gradient_prepare_regression(struct model_run *run, const struct model_input *input,
+                                      const struct model_regression_target *target, struct tabft_failure *f)
+{
+    return prepare(run, input, &(struct loss_target){.numbers = target}, f);
+}
+
+int model_gradient_start(struct model_run *run, const float *values, float *gradient, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct vectors *v = &run->backend->vectors;
+    const size_t n = run->m->n_values;
+    assert(run->prepared != NULL);
+    if (!run->adds) v->zero(v->state, gradient, n * sizeof *gradient);
+    TRY(tape_run(run->backward, run->prepared, run->backend, &run->memory, values, gradient, f));
+    v->square_sums(v->state, gradient, n, run->sums);
+    v->copy_out(v->state, run->outcome, tape_plan_last(run->backward, &run->memory), sizeof *run->outcome);
+    v->copy_out(v->state, run->outcome + 1, run->sums, sums_bytes(run->m));
+fail:
+    tape_close(run->prepared);
+    run->prepared = NULL;
+    return error;
+}
+
+int model_gradient_finish(struct model_run *run, double *loss, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(run->backend->vectors.finish(run->backend->vectors.state, f));
+    *loss = run->outcome[0];
     if (!isfinite(*loss))
         FAIL(f, TABFT_INPUT,
              "the loss is not a finite number; the weights or the table hold numbers that are too large");
-    if (!all_finite(gradient, run->m->n_values))
-        FAIL(f, TABFT_INPUT,
-             "a gradient is not a finite number; the weights or the table hold numbers that are too large");
+    /* A sum of finite numbers' squares is finite: float64 has room for far more of them. */
+    for (size_t i = 0; i < blocks_of(run->m->n_values); i++)
+        if (!isfinite(run->outcome[1 + i]))
+            FAIL(f, TABFT_INPUT,
+                 "a gradient is not a finite number; the weights or the table hold numbers that are too large");
 fail:
-    tape_close(t);
     return error;
 }
 
 int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
                    const struct model_target *target, double *loss, float *gradient, struct tabft_failure *f)
 {
-    return gradient_of(run, values, input, &(struct loss_target){.classes = target}, loss, gradient, f);
+    int error = 0;
+    TRY(model_gradient_prepare(run, input, target, f));
+    TRY(model_gradient_start(run, values, gradient, f));
+    TRY(model_gradient_finish(run, loss, f));
+fail:
+    return error;
 }
 
 int model_gradient_regression(struct model_run *run, const float *values, const struct model_input *input,
                               const struct model_regression_target *target, double *loss, float *gradient,
                               struct tabft_failure *f)
 {
-    return gradient_of(run, values, input, &(struct loss_target){.numbers = target}, loss, gradient, f);
+    int error = 0;
+    TRY(model_gradient_prepare_regression(run, input, target, f));
+    TRY(model_gradient_start(run, values, gradient, f));
+    TRY(model_gradient_finish(run, loss, f));
+fail:
+    return error;
 }

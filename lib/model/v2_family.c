@@ -323,8 +323,8 @@ void v2_family_record(const struct model *m, const struct model_call_shape *s, s
 }
 
 /* The columns' embeddings depend on how many groups there are. */
-void v2_family_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-                    const struct model_input *input, const bool *used)
+void v2_family_fill(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+                    const struct model_tape *io, const struct model_input *input, const bool *used)
 {
     const struct model_config *c = &m->config;
     const struct encode_sizes s = encode_sizes_for(m, input, io->part);

@@ -15,8 +15,8 @@ int v2_family_configure_later(struct model_config *out, const json_t *whole, str
 int v2_family_declare(struct model *m, struct tabft_failure *f) TABFT_MUST_CHECK;
 void v2_family_record(const struct model *m, const struct model_call_shape *shape, struct tape *t,
                       struct model_tape *io);
-void v2_family_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-                    const struct model_input *input, const bool *used);
+void v2_family_fill(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+                    const struct model_tape *io, const struct model_input *input, const bool *used);
 /* base_layout.c: for v2 and v2.5. */
 int v2_family_base_source(const struct model *m, const struct model_parameter *p, const struct ckpt *c,
                           struct model_source *out, struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -94,8 +94,8 @@ static void fill_turns(const struct model *m, size_t tokens, float *turns)
         }
 }
 
-void v3_family_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-                    const struct model_input *input, const bool *used)
+void v3_family_fill(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+                    const struct model_tape *io, const struct model_input *input, const bool *used)
 {
     (void)used;
     fill_features(m, input, io->part, io->room == TAPE_NONE ? NULL : tape_plan_input(p, memory, io->room),

@@ -29,7 +29,7 @@ int v3_family_declare(struct model *m, struct tabft_failure *f) TABFT_MUST_CHECK
 int v3_family_declare_idle(struct model *m, struct tabft_failure *f) TABFT_MUST_CHECK;
 void v3_family_record(const struct model *m, const struct model_call_shape *shape, struct tape *t,
                       struct model_tape *io);
-void v3_family_fill(const struct model *m, const struct tape_plan *p, void *memory, const struct model_tape *io,
-                    const struct model_input *input, const bool *used);
+void v3_family_fill(const struct model *m, const struct tape_plan *p, const struct tape_memory *memory,
+                    const struct model_tape *io, const struct model_input *input, const bool *used);
 
 #endif

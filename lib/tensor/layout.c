@@ -86,6 +86,7 @@ int tape_layout(struct tape_plan *p, struct tape_sizes *sizes, struct tabft_fail
     TRY(fullest(p, &sizes->activations, f));
     sizes->total = p->total;
     sizes->kept = p->kept;
+    sizes->inputs = p->inputs;
     sizes->scratch = sizes->total - sizes->activations;
 fail:
     free(by_size);

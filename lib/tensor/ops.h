@@ -1,4 +1,4 @@
-/* The operations that networks are made of, as a table that a backend fills (cpu/ now). An operation is a record of
+/* The operations that networks are made of, as a table that a backend fills (cpu/, cuda/). An operation is a record of
  * sizes; a call adds pointers into the backend's memory. Nothing here calls back to the host while a pass runs, and
  * nothing allocates: a call's scratch memory is sized beforehand from its record. All tensors are float32 and
  * row-major, [rows][width]; sizes are in elements unless a name says bytes. */
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/failure.h"
+#include "base/vectors.h"
 
 enum op_kind {
     OP_LINEAR,        /* y = x w^T (+ bias) (+ residual) */
@@ -202,19 +203,20 @@ struct tensor_kernels {
     void (*backward)(void *state, const struct op_call *call);
 };
 
-/* A backend. memory_new gives 64-byte aligned memory that calls may point into; errors of calls surface in `finish`,
- * which waits for all calls before it. Calls run in order. Not thread safe: one backend, one user. */
+/* A backend. `vectors` has its memory, into which calls point, and what is done to it outside of calls; calls and those
+ * operations run in one order, maybe later than they are called, and vectors.finish waits for both and tells their
+ * errors. Not thread safe: one backend, one user. */
 struct tensor_backend {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda" */
     const char *isa;  /* what runs, for reports */
     void *state;
     struct tensor_kernels kernels[OP_KINDS];
     unsigned in_place[OP_KINDS]; /* bit i: forward's out[0] may be in[i] itself, which has as many numbers */
-    int (*memory_new)(void *state, void **out, size_t bytes, struct tabft_failure *f);
-    void (*memory_free)(void *state, void *memory);
-    void (*zero)(void *state, float *values, size_t count);
-    void (*add)(void *state, const float *from, float *to, size_t count); /* to[i] += from[i] */
-    int (*finish)(void *state, struct tabft_failure *f);
+    struct vectors vectors;
+    /* Memory of the host from and to which vectors.copy_in and copy_out do not keep the caller waiting. NULL where
+     * vectors.host. staging_free takes NULL. */
+    int (*staging_new)(void *state, void **out, size_t bytes, struct tabft_failure *f);
+    void (*staging_free)(void *state, void *memory);
     void (*close)(void *state);
 };
 

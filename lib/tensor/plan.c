@@ -309,19 +309,50 @@ static void choose_kept(struct maker *m)
         }
 }
 
+static bool is_read(const struct tape *t, int value)
+{
+    for (size_t n = 0; n < t->n_nodes; n++)
+        for (int i = 0; i < OP_INPUTS_MAX; i++)
+            if (t->nodes[n].in[i] == value) return true;
+    return false;
+}
+
+/* Where an input lies on the host; what no call reads lies nowhere else. */
+static int place_on_host(struct maker *m, int value)
+{
+    struct tape_plan *p = m->p;
+    struct tape_buffer *b = &p->buffers[p->input_buffer[value]];
+    if (p->input_offset == NULL || b->kept) return 0;
+    p->input_offset[value] = p->inputs;
+    if (!size_add(p->inputs, b->bytes, &p->inputs))
+        return tabft_fail(m->f, TABFT_SYSTEM, "the inputs do not fit this machine; use fewer rows");
+    if (!is_read(m->t, value)) b->bytes = 0;
+    return 0;
+}
+
+static int place_inputs(struct maker *m)
+{
+    int error = 0;
+    struct tape_plan *p = m->p;
+    for (size_t v = 0; v < m->t->n_values; v++) {
+        if (m->t->values[v].origin != TAPE_INPUT) continue;
+        TRY(value_buffer(m, (int)v, &m->instance[v]));
+        p->input_buffer[v] = m->instance[v];
+        p->buffers[m->instance[v]].first = 0; /* filled before the first step */
+        p->buffers[m->instance[v]].last = 0;
+        TRY(place_on_host(m, (int)v));
+    }
+fail:
+    return error;
+}
+
 static int order(struct maker *m)
 {
     int error = 0;
     const struct tape *t = m->t;
     struct tape_plan *p = m->p;
     choose_kept(m);
-    for (size_t v = 0; v < t->n_values; v++) {
-        if (t->values[v].origin != TAPE_INPUT) continue;
-        TRY(value_buffer(m, (int)v, &m->instance[v]));
-        p->input_buffer[v] = m->instance[v];
-        p->buffers[m->instance[v]].first = 0; /* filled before the first step */
-        p->buffers[m->instance[v]].last = 0;
-    }
+    TRY(place_inputs(m));
     int last_node = t->values[p->options.last].node;
     assert(last_node >= 0);
     for (int n = 0; n <= last_node; n++) TRY(forward_step(m, n));
@@ -348,6 +379,8 @@ static int maker_open(struct maker *m)
     TRY(memory_new(&m->first, n, sizeof *m->first, "a memory plan", m->f));
     TRY(memory_new(&m->last, n, sizeof *m->last, "a memory plan", m->f));
     TRY(memory_new(&m->p->input_buffer, n, sizeof *m->p->input_buffer, "a memory plan", m->f));
+    if (!m->backend->vectors.host)
+        TRY(memory_new(&m->p->input_offset, n, sizeof *m->p->input_offset, "a memory plan", m->f));
     for (size_t v = 0; v < n; v++) m->instance[v] = m->gradient[v] = m->first[v] = m->p->input_buffer[v] = -1;
     for (int i = 0; i < (int)m->t->n_nodes; i++)
         for (int j = 0; j < OP_INPUTS_MAX; j++) {
@@ -423,5 +456,6 @@ void tape_plan_close(struct tape_plan *p)
     free(p->steps);
     free(p->buffers);
     free(p->input_buffer);
+    free(p->input_offset);
     free(p);
 }

@@ -84,6 +84,7 @@ struct tape_sizes {
     size_t activations; /* at the fullest moment: tensors that live longer than one operation */
     size_t scratch;     /* total - activations */
     size_t kept;        /* bytes of the other block: of tape_keep and tape_kept; not in total */
+    size_t inputs;      /* bytes of the host's block of inputs; 0 where the backend's memory is the host's */
 };
 
 /* Orders the work of a recorded tape and lays out its memory for `backend`. The plan stays good for every tape that
@@ -93,18 +94,25 @@ int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_b
                    struct tape_options options, struct tape_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
 void tape_plan_close(struct tape_plan *p);
 
-/* Where input `value` lies in `memory` (of the plan's total bytes): filled by the caller before tape_run. */
-void *tape_plan_input(const struct tape_plan *p, void *memory, int value);
-/* Where the plan's `last` lies after tape_run: [rows][width], or the loss as one double. */
-const void *tape_plan_last(const struct tape_plan *p, const void *memory);
+/* What a run works in, all of the plan's sizes. */
+struct tape_memory {
+    void *block; /* the backend's */
+    void *kept;  /* the backend's; NULL where nothing is kept */
+    void *
+        inputs; /* the host's, for copies (tensor_backend.staging_new); NULL where the backend's memory is the host's */
+};
+/* Where input `value` lies: filled by the caller before tape_run. In `inputs` it is free again when the calls of the
+ * run have begun. */
+void *tape_plan_input(const struct tape_plan *p, const struct tape_memory *memory, int value);
+/* Where the plan's `last` lies in the block after the run: [rows][width], or the loss as one double. */
+const void *tape_plan_last(const struct tape_plan *p, const struct tape_memory *memory);
 
-/* Runs a plan on a tape it is good for (asserted). `values`: the flat parameters; `gradient`: as many, which the
- * gradient is added to, number by number when it is whole (NULL without backward): the bits are those of adding the
- * gradient afterwards. Waits for the end. Errors: the backend's. */
-int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
-             const float *values, float *gradient, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* A forward plan whose tape keeps tensors or takes kept ones: `kept` is their block. */
-int tape_run_kept(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
-                  void *kept, const float *values, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Runs a plan on a tape it is good for (asserted): copies the inputs, then starts all calls in order; vectors.finish
+ * waits for them and tells their errors. `values`: the flat parameters; `gradient`: as many, which the gradient is added
+ * to, number by number when it is whole (NULL without backward): the bits are those of adding the gradient afterwards;
+ * both the backend's memory. Errors: what went wrong while recording. */
+int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend,
+             const struct tape_memory *memory, const float *values, float *gradient,
+             struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

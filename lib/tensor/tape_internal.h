@@ -66,7 +66,9 @@ struct tape_plan {
     struct tape_step *steps;
     struct tape_buffer *buffers;
     size_t n_steps, n_buffers, steps_room, buffers_room;
-    int *input_buffer; /* [n_values]: of an input */
+    int *input_buffer;    /* [n_values]: of an input */
+    size_t *input_offset; /* [n_values]: of an input in the host's block of inputs; NULL where there is no such block */
+    size_t inputs;        /* bytes of that block */
     size_t n_values, n_nodes;
     int last_buffer;
     size_t total, kept; /* bytes of the two blocks */

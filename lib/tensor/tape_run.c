@@ -4,21 +4,22 @@
 
 #include "tensor/tape_internal.h"
 
-void *tape_plan_input(const struct tape_plan *p, void *memory, int value)
+void *tape_plan_input(const struct tape_plan *p, const struct tape_memory *memory, int value)
 {
     assert(p->input_buffer[value] >= 0);
-    return (char *)memory + p->buffers[p->input_buffer[value]].offset;
+    if (p->input_offset != NULL) return (char *)memory->inputs + p->input_offset[value];
+    return (char *)memory->block + p->buffers[p->input_buffer[value]].offset;
 }
 
-const void *tape_plan_last(const struct tape_plan *p, const void *memory)
+const void *tape_plan_last(const struct tape_plan *p, const struct tape_memory *memory)
 {
-    return (const char *)memory + p->buffers[p->last_buffer].offset;
+    return (const char *)memory->block + p->buffers[p->last_buffer].offset;
 }
 
 struct runner {
     const struct tape_plan *p;
     const struct tape *t;
-    void *memory, *kept;
+    const struct tape_memory *memory;
     const float *values;
     float *gradient;
 };
@@ -29,7 +30,7 @@ static void *buffer(const struct runner *r, int number, size_t bytes)
     const struct tape_buffer *b = &r->p->buffers[number];
     assert(bytes <= b->bytes);
     (void)bytes;
-    return (char *)(b->kept ? r->kept : r->memory) + b->offset;
+    return (char *)(b->kept ? r->memory->kept : r->memory->block) + b->offset;
 }
 
 static void *value_buffer(const struct runner *r, int number, int value)
@@ -56,46 +57,52 @@ static struct op_call call_of(const struct runner *r, const struct tape_step *s)
 }
 
 /* What is done with a value's gradient as a whole. */
-static void run_whole(const struct runner *r, const struct tensor_backend *backend, const struct tape_step *s)
+static void run_whole(const struct runner *r, const struct vectors *vectors, const struct tape_step *s)
 {
     const struct tape_value *v = &r->t->values[s->node];
     float *const d = value_buffer(r, s->d_out, s->node);
-    if (s->kind == STEP_ZERO) backend->zero(backend->state, d, v->rows * v->width);
-    else backend->add(backend->state, d, r->gradient + v->offset, v->rows * v->width);
+    if (s->kind == STEP_ZERO) vectors->zero(vectors->state, d, tape_value_bytes(r->t, s->node));
+    else vectors->add(vectors->state, r->gradient + v->offset, d, v->rows * v->width);
 }
 
-static int run(const struct runner *r, const struct tensor_backend *backend, struct tabft_failure *f)
+static bool is_filled(const struct tape_plan *p, size_t value)
+{
+    if (p->input_buffer[value] < 0) return false;
+    const struct tape_buffer *b = &p->buffers[p->input_buffer[value]];
+    return !b->kept && b->bytes > 0;
+}
+
+/* Brings what the host has filled to where the calls read it. */
+static void copy_inputs(const struct runner *r, const struct vectors *vectors)
 {
     const struct tape_plan *p = r->p;
-    const struct tape *t = r->t;
+    for (size_t v = 0; v < p->n_values; v++)
+        if (is_filled(p, v))
+            vectors->copy_in(vectors->state, value_buffer(r, p->input_buffer[v], (int)v),
+                             (const char *)r->memory->inputs + p->input_offset[v], tape_value_bytes(r->t, (int)v));
+}
+
+int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend,
+             const struct tape_memory *memory, const float *values, float *gradient, struct tabft_failure *f)
+{
+    const struct vectors *vectors = &backend->vectors;
+    const struct runner r = {.p = p, .t = t, .memory = memory, .values = values, .gradient = gradient};
     if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
     assert(t->n_nodes == p->n_nodes && t->n_values == p->n_values);
-    assert((r->gradient != NULL) == p->options.backward);
+    assert((gradient != NULL) == p->options.backward && (memory->kept != NULL || p->kept == 0));
+    if (p->input_offset != NULL) copy_inputs(&r, vectors);
     for (size_t i = 0; i < p->n_steps; i++) {
         const struct tape_step *s = &p->steps[i];
         if (s->kind == STEP_ZERO || s->kind == STEP_GIVE) {
-            run_whole(r, backend, s);
+            run_whole(&r, vectors, s);
             continue;
         }
-        struct op_call call = call_of(r, s);
+        struct op_call call = call_of(&r, s);
         const struct tensor_kernels *k = &backend->kernels[call.op->kind];
         if (s->kind == STEP_FORWARD)
             k->forward(backend->state, &call);
         else
             k->backward(backend->state, &call);
     }
-    return backend->finish(backend->state, f);
-}
-
-int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
-             const float *values, float *gradient, struct tabft_failure *f)
-{
-    assert(p->kept == 0);
-    return run(&(struct runner){.p = p, .t = t, .memory = memory, .values = values, .gradient = gradient}, backend, f);
-}
-
-int tape_run_kept(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend, void *memory,
-                  void *kept, const float *values, struct tabft_failure *f)
-{
-    return run(&(struct runner){.p = p, .t = t, .memory = memory, .kept = kept, .values = values}, backend, f);
+    return 0;
 }

@@ -44,7 +44,7 @@ int item_room_open(struct trainer *t, struct tabft_failure *f)
     TRY(memory_new(&r->x_context, cells_context, sizeof *r->x_context, "a chunk's context", f));
     TRY(memory_new(&r->x_query, cells_query, sizeof *r->x_query, "a chunk's queries", f));
     TRY(answers_new(t, f));
-    TRY(model_run_open(&r->run, t->model, s, t->plan.recompute, true, t->pool, f));
+    TRY(model_run_open(&r->run, t->model, s, t->plan.recompute, true, &t->backend, f));
     return 0;
 fail:
     item_room_close(t);

@@ -280,12 +280,17 @@ int train_plan(const struct train_options *o, char **text, struct tabft_failure 
     struct model *m = NULL;
     struct train_sizes sizes;
     struct train_plan plan;
+    struct tensor_backend backend = {0};
     struct train_place place = {.n_ranks = (int)o->ranks,
                                 .n_local = (int)o->ranks_per_node,
                                 .n_threads = o->threads > 0 ? (int)o->threads : threads_default_count(),
                                 .engine = o->ranks > 1,
-                                .budget = train_plan_budget(o, (int)o->ranks_per_node)};
+                                .budget = train_plan_budget(o, (int)o->ranks_per_node),
+                                .backend = &backend};
+    struct tensor_device device;
     *text = NULL;
+    TRY(tensor_device_find(&device, "cpu", true, NULL, f));
+    TRY(tensor_device_open_planning(&device, TENSOR_FLOAT32, place.n_threads, &backend, f));
     TRY(ckpt_open(&c, o->model, f));
     TRY(train_schema_sizes(o, &sizes, f));
     TRY(model_open(&m, c, sizes.is_regression ? MODEL_REGRESSION : MODEL_CLASSIFICATION, f));
@@ -294,6 +299,7 @@ int train_plan(const struct train_options *o, char **text, struct tabft_failure 
     TRY(train_plan_text(&plan, m, o, &sizes, &place, text, f));
     if (plan.total > place.budget) error = TABFT_SYSTEM;
 fail:
+    if (backend.close != NULL) backend.close(backend.state);
     model_close(m);
     ckpt_close(c);
     return error;

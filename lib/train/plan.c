@@ -148,14 +148,14 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     struct phase phase = {0};
     struct model_plan network = {0};
     TRY(plan_phase(&phase, m, o, s, validating ? ENSEMBLE_PREDICTION : ENSEMBLE_FINETUNING, place->n_threads, f));
-    TRY(model_plan(m, phase.shape, p->recompute, !validating, place->n_threads, &network, f));
+    TRY(model_plan(m, phase.shape, p->recompute, !validating, place->backend, &network, f));
     p->validating = validating;
     p->n_context = phase.shape.n_context;
     p->n_query = phase.shape.n_query;
     p->n_columns = phase.shape.n_columns;
     p->preprocessing = phase.preprocessing;
     p->activations = network.activations;
-    p->scratch = network.total - network.activations;
+    p->scratch = network.total - network.activations + network.host;
     p->data = s->target_bytes + (s->n_train + s->n_valid) * (sizeof(size_t) + sizeof(int32_t)) +
               (p->n_context + p->n_query) * s->n_columns * sizeof(double);
     add_answers(p, m, s);

@@ -9,6 +9,7 @@
 
 #include "base/failure.h"
 #include "model/model.h"
+#include "tensor/ops.h"
 #include "train/data.h"
 #include "train/options.h"
 
@@ -35,6 +36,7 @@ struct train_place {
     int n_ranks, n_local, n_threads; /* n_local: ranks of a node, the fewest */
     bool engine;     /* an engine with libraries of its own carries the ranks */
     uint64_t budget; /* bytes a rank may take in all; UINT64_MAX: not known */
+    const struct tensor_backend *backend; /* of the rank; one that plans is enough */
 };
 
 /* Plans for the --recompute asked for; auto: none where that fits the budget, else block. */

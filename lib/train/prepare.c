@@ -14,7 +14,6 @@
 #include "ensemble/limits.h"
 #include "ensemble/regression.h"
 #include "table/table.h"
-#include "tensor/cpu/cpu.h"
 #include "train/train_internal.h"
 
 void trainer_say(const struct trainer *t, const char *format, ...)
@@ -127,6 +126,8 @@ static int load(struct trainer *t, struct tabft_failure *f)
     int threads = t->o->threads > 0 ? (int)t->o->threads : threads_default_count();
     if (comm_rank(t->c) == 0) TRY(run_folder_check(t->o->out, folder_use(t), f));
     TRY(threads_open(&t->pool, threads, f));
+    TRY(tensor_device_find(&t->device, "cpu", false, NULL, f));
+    TRY(tensor_device_open(&t->device, 0, TENSOR_FLOAT32, t->pool, &t->backend, f));
     TRY(train_data_open(&t->data, t->o, t->pool, f));
     TRY(load_model(t, f));
     TRY(trainer_check_model(t->model, t->o, t->data.is_regression, t->data.n_classes, f));
@@ -141,9 +142,7 @@ static int compare_ranks(struct trainer *t, struct tabft_failure *f)
     TRY(comm_check_equal(t->c, "the base model", t->base_digest, f));
     TRY(comm_check_equal(t->c, "the data digest", t->data.table->digest, f));
     if (t->data.valid != NULL) TRY(comm_check_equal(t->c, "the validation data digest", t->data.valid->digest, f));
-    const char *isa;
-    TRY(trainer_agree(t, tensor_isa(&isa, f), f));
-    TRY(comm_check_equal(t->c, "the instruction set", isa, f));
+    TRY(comm_check_equal(t->c, "the instruction set", t->backend.isa, f));
 fail:
     if (error == TABFT_USE) *t->result = (struct train_result){.agreed = true, .speaker = 0};
     return error;
@@ -204,6 +203,7 @@ static int plan(struct trainer *t, struct tabft_failure *f)
     char *text = NULL;
     struct train_place place = {.n_ranks = comm_size(t->c),
                                 .n_threads = threads_count(t->pool),
+                                .backend = &t->backend,
                                 .engine = strcmp(comm_engine(t->c), "self") != 0};
     TRY(neighbours_find(t, &t->near, f));
     TRY(agree_place(t, &place, f));
@@ -364,5 +364,6 @@ void trainer_close(struct trainer *t)
     train_data_clear(&t->data);
     node_table_close(t->node);
     model_close(t->model);
+    if (t->backend.close != NULL) t->backend.close(t->backend.state);
     threads_close(t->pool);
 }

@@ -12,7 +12,6 @@
 #include "comm/comm.h"
 #include "file/file.h"
 #include "table/table.h"
-#include "tensor/cpu/cpu.h"
 #include "train/train_internal.h"
 
 /* ---- metrics.jsonl ---- */
@@ -120,10 +119,8 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
 {
     int error = 0;
     char *options = NULL, cpu[256];
-    const char *isa = NULL;
     json_t *object = NULL;
     TRY(train_options_json(t->o, false, &options, f));
-    TRY(tensor_isa(&isa, f));
     read_cpu_name(cpu, sizeof cpu);
     object = json_pack("{si ss ss ss so so* so}", "schema", 1, "version", PACKAGE_VERSION, "model_sha256", model_digest,
                        "base_model_sha256", t->base_digest, "train", table_json(t, t->data.table), "valid",
@@ -131,8 +128,9 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
                        json_loads(options, 0, NULL));
     json_t *place = json_pack("{si ss ss ss ss ss si ss ss}", "world_size", comm_size(t->c), "engine",
                               comm_engine(t->c), "launcher", comm_launcher(t->c), "libraries", comm_libraries(t->c),
-                              "isa", isa, "cpu", cpu, "threads", threads_count(t->pool), "host", comm_host(t->c),
-                              "recompute", t->plan.recompute == MODEL_RECOMPUTE_NONE ? "none" : "block");
+                              "isa", t->backend.isa, "cpu", cpu, "threads", threads_count(t->pool), "host",
+                              comm_host(t->c), "recompute",
+                              t->plan.recompute == MODEL_RECOMPUTE_NONE ? "none" : "block");
     const enum train_metric metric = train_data_metric(&t->data, t->o);
     const double sign = metric == TRAIN_METRIC_ROC_AUC ? 1 : -1; /* p has it so that larger is better */
     json_t *course = json_pack("{sI sI sI sI ss so so so so sI ss}", "steps", (json_int_t)p->step, "epochs_run",

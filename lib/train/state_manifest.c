@@ -9,7 +9,6 @@
 
 #include "base/memory.h"
 #include "table/table.h"
-#include "tensor/cpu/cpu.h"
 #include "train/state_internal.h"
 
 /* ---- writing ---- */
@@ -43,17 +42,15 @@ int state_manifest_write(const struct trainer *t, const struct state_manifest *m
 {
     int error = 0;
     char *options = NULL;
-    const char *isa = NULL;
     json_t *root = NULL;
     *text = NULL;
     TRY(train_options_json(t->o, true, &options, f));
-    TRY(tensor_isa(&isa, f));
     root = json_pack("{si ss ss ss ss so so so so sb so so so}", "schema", STATE_VERSION, "version", PACKAGE_VERSION,
-                     "isa", isa, "base_model_sha256", t->base_digest, "train_digest", t->data.table->digest,
+                     "isa", t->backend.isa, "base_model_sha256", t->base_digest, "train_digest", t->data.table->digest,
                      "valid_digest", t->data.valid == NULL ? json_null() : json_string(t->data.valid->digest),
-                     "options", json_loads(options, 0, NULL), "n_parameters", count(m->n_parameters),
-                     "optimiser_steps", count(m->optimiser_steps), "has_best", m->has_best, "metrics_bytes",
-                     count(m->metrics_bytes), "progress", progress_json(m), "slices", slices_json(m));
+                     "options", json_loads(options, 0, NULL), "n_parameters", count(m->n_parameters), "optimiser_steps",
+                     count(m->optimiser_steps), "has_best", m->has_best, "metrics_bytes", count(m->metrics_bytes),
+                     "progress", progress_json(m), "slices", slices_json(m));
     if (root != NULL) *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
     if (*text == NULL) FAIL(f, TABFT_SYSTEM, "the checkpoint: no memory for its manifest");
 fail:
@@ -219,10 +216,9 @@ static int same(const struct state_manifest *m, const char *key, const char *wha
 int state_manifest_match(const struct state_manifest *m, const struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
-    const char *isa, *valid = t->data.valid == NULL ? NULL : t->data.valid->digest;
-    TRY(tensor_isa(&isa, f));
+    const char *valid = t->data.valid == NULL ? NULL : t->data.valid->digest;
     TRY(same(m, "version", "version of tabft-train", PACKAGE_VERSION, "use that one", f));
-    TRY(same(m, "isa", "instruction set", isa, "set TABFT_ISA to it", f));
+    TRY(same(m, "isa", "instruction set", t->backend.isa, "set TABFT_ISA to it", f));
     TRY(same(m, "base_model_sha256", "base model (--model, SHA-256)", t->base_digest, "name that one", f));
     TRY(same(m, "train_digest", "training table (--data, digest)", t->data.table->digest, "name that one", f));
     TRY(same(m, "valid_digest", "validation table (--valid, digest)", valid, "name that one", f));

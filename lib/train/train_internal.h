@@ -4,6 +4,7 @@
 
 #include "comm/reduce.h"
 #include "ensemble/score.h"
+#include "tensor/device.h"
 #include "train/chunks.h"
 #include "train/data.h"
 #include "train/node_table.h"
@@ -40,6 +41,8 @@ struct trainer {
     bool resume;               /* rank 0's --resume */
     char kept[64];             /* the newest whole checkpoint of this run; "" if none */
 
+    struct tensor_device device;
+    struct tensor_backend backend;
     struct model *model;
     float *weights; /* the model's own vector, on the host */
     size_t n_parameters;

@@ -72,7 +72,8 @@ static int room_open(struct room *r, struct trainer *t, struct tabft_failure *f)
     r->query = train_data_columns(d, r->x_query, d->n_valid);
     TRY(trainer_ensemble_open(t, ENSEMBLE_PREDICTION, &r->context, d->train_label, d->train_target, NULL, &r->ensemble,
                               f));
-    if (r->begin < r->end) TRY(model_run_open(&r->run, t->model, t->valid_shape, t->plan.recompute, false, t->pool, f));
+    if (r->begin < r->end)
+        TRY(model_run_open(&r->run, t->model, t->valid_shape, t->plan.recompute, false, &t->backend, f));
 fail:
     return error;
 }

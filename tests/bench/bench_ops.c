@@ -246,8 +246,8 @@ static void bench_step(struct bench *b, enum model_recompute recompute)
     for (size_t i = 0; i < n_context; i++) y[i] = (float)(i % 2);
     for (size_t i = 0; i < n_query; i++) labels[i] = (int32_t)(i % 2);
     const struct model_shape largest = {n_context, n_query, 26};
-    must(model_plan(m, largest, recompute, true, threads_count(b->pool), &plan, &f));
-    must(model_run_open(&run, m, largest, recompute, true, b->pool, &f));
+    must(model_plan(m, largest, recompute, true, &b->backend, &plan, &f));
+    must(model_run_open(&run, m, largest, recompute, true, &b->backend, &f));
     double sgemm = measure_sgemm(b->pool, &b->sgemm), flops = 0, seconds = 0, used = 0, loss;
     for (size_t i = 0; i < n_estimators; i++) {
         const struct model_input input = {.shape = {n_context, n_query, n_columns[i]}, .x = x, .y_context = y};

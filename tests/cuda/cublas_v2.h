@@ -18,6 +18,7 @@ typedef enum { CUBLAS_GEMM_DEFAULT } cublasGemmAlgo_t;
 typedef struct emulation_blas *cublasHandle_t;
 
 cublasStatus_t cublasCreate(cublasHandle_t *out);
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes);

@@ -1,8 +1,11 @@
-/* A small CUDA for tests on processors: what lib/tensor/cuda uses of the language and the runtime, and no more. Kernels are
- * plain functions; a launch runs block by block in one thread of the host, the threads of a block taking turns at
- * barriers and warp exchanges (emulation.cc). The GPU's memory is the host's, so AddressSanitizer sees every access;
- * fresh memory is filled with NaNs. A barrier that not all threads of a block reach, or an exchange that not all lanes of a
- * warp reach, ends the program with a message. */
+/* A small CUDA for tests on processors: what lib/tensor/cuda uses of the language and the runtime, and no more. Kernels
+ * are plain functions; a launch runs block by block in one thread of the host, the threads of a block taking turns at
+ * barriers and warp exchanges (blocks.cc). The GPU's memory is the host's, so AddressSanitizer sees every access;
+ * fresh memory is filled with NaNs. A barrier that not all threads of a block reach, or an exchange that not all lanes
+ * of a warp reach, ends the program with a message. Environment: CUDA_EMULATION_DEVICES, how many GPUs there are [1],
+ * of which CUDA_VISIBLE_DEVICES chooses; CUDA_EMULATION_MEMORY, bytes of each [4 GiB]; CUDA_EMULATION_LATE=1: nothing
+ * is done before somebody waits for it; CUDA_EMULATION_PROTECT=1: a host that reads or writes the GPU's memory itself
+ * dies of SIGSEGV. */
 #ifndef TABFT_TESTS_CUDA_RUNTIME_H
 #define TABFT_TESTS_CUDA_RUNTIME_H
 
@@ -11,31 +14,28 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <functional>
+
 #define TABFT_CUDA_EMULATION
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static thread_local
+#define __shared__ static
 #define __align__(n) alignas(n)
 
 struct uint3 {
     unsigned x, y, z;
 };
-extern thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
+extern uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- launches ---- */
-void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes, void (*run)(void *),
-                      void *context);
-float *emulation_shared(void); /* of the block at hand, as many bytes as the launch said */
+void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes,
+                      std::function<void()> run);
+void emulation_do(std::function<void()> work); /* in the stream's order */
+float *emulation_shared(void);                 /* of the block at hand, as many bytes as the launch said */
 
-template <typename Body> static void emulation_run_body(void *body) { (*static_cast<Body *>(body))(); }
-template <typename Body>
-static void emulation_launch_body(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes, Body body)
-{
-    emulation_launch(kernel, blocks, threads, shared_bytes, emulation_run_body<Body>, &body);
-}
-#define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                     \
-    ((void)(stream), emulation_launch_body(#kernel, blocks, threads, shared_bytes, [=]() { kernel(__VA_ARGS__); }))
+#define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...) \
+    ((void)(stream), emulation_launch(#kernel, blocks, threads, shared_bytes, [=]() { kernel(__VA_ARGS__); }))
 #define SHARED_FLOATS(name) float *const name = emulation_shared()
 
 /* ---- between threads ---- */
@@ -62,6 +62,15 @@ static inline float __uint_as_float(uint32_t bits)
     return x;
 }
 
+/* Rounded by itself: this is compiled without fused operations. */
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fsqrt_rn(float a) { return sqrtf(a); }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+
 /* ---- tensor cores: the two functions of tensor_core_internal.h ---- */
 struct tile_c;
 uint32_t tf32_of(float x);
@@ -69,11 +78,24 @@ void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b);
 
 /* ---- the runtime ---- */
 typedef int cudaError_t;
-enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidDevice = 101 };
+enum {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101
+};
 enum { cudaStreamNonBlocking = 1, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
 typedef struct emulation_stream *cudaStream_t;
 struct cudaDeviceProp {
     char name[256];
+    struct {
+        char bytes[16];
+    } uuid;
+    size_t totalGlobalMem;
     int major, minor;
 };
 cudaError_t cudaGetDeviceCount(int *n);
@@ -81,11 +103,16 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device);
 cudaError_t cudaMalloc(void **out, size_t bytes);
 cudaError_t cudaFree(void *memory);
+cudaError_t cudaMallocHost(void **out, size_t bytes);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaGetLastError(void);
+cudaError_t cudaRuntimeGetVersion(int *version);
 const char *cudaGetErrorString(cudaError_t code);
 /* Notes what a kernel may use; a launch that wants more than 48 KiB and was not allowed so much fails as on a GPU. */
 cudaError_t emulation_allow_shared(size_t bytes);

@@ -66,71 +66,16 @@ int tensor_isa(const char **isa, struct tabft_failure *f)
 
 /* Large blocks ask for large pages: attention strides through memory by whole rows of a table, a page or more each
  * time. */
-static int cpu_memory_new(void *state, void **out, size_t bytes, struct tabft_failure *f)
+static int cpu_memory_new(void *state, void **out, size_t bytes, const char *what, struct tabft_failure *f)
 {
     const size_t page = (size_t)1 << 21;
     (void)state;
-    if (bytes < 4 * page) return memory_new_aligned(out, bytes, 1, "the tensors", f);
+    if (bytes < 4 * page) return memory_new_aligned(out, bytes, 1, what, f);
     size_t whole;
     if (!size_add(bytes, page - 1, &whole) || posix_memalign(out, page, whole / page * page) != 0)
-        return tabft_fail(f, TABFT_SYSTEM, "no memory for the tensors (%zu bytes); give the job more memory", bytes);
+        return tabft_fail(f, TABFT_SYSTEM, "no memory for %s (%zu bytes); give the job more memory", what, bytes);
     (void)madvise(*out, whole / page * page, MADV_HUGEPAGE); /* a wish: without it the same numbers come, later */
     return 0;
-}
-
-static void cpu_memory_free(void *state, void *memory)
-{
-    (void)state;
-    free(memory);
-}
-
-enum { WHOLE_BLOCK = 1 << 16 };
-struct zero_context {
-    float *values;
-    size_t count;
-};
-
-static void zero_block(void *context, size_t block, int thread)
-{
-    const struct zero_context *z = context;
-    (void)thread;
-    size_t first = block * WHOLE_BLOCK;
-    memset(z->values + first, 0, smaller(WHOLE_BLOCK, z->count - first) * sizeof *z->values);
-}
-
-static void cpu_zero(void *state, float *values, size_t count)
-{
-    struct cpu *cpu = state;
-    threads_run(cpu->pool, (count + WHOLE_BLOCK - 1) / WHOLE_BLOCK, zero_block, &(struct zero_context){values, count});
-}
-
-struct add_context {
-    const struct cpu_kernels *k;
-    const float *from;
-    float *to;
-    size_t count;
-};
-
-static void add_block(void *context, size_t block, int thread)
-{
-    const struct add_context *a = context;
-    (void)thread;
-    size_t first = block * WHOLE_BLOCK;
-    a->k->add(smaller(WHOLE_BLOCK, a->count - first), a->from + first, a->to + first);
-}
-
-static void cpu_add(void *state, const float *from, float *to, size_t count)
-{
-    struct cpu *cpu = state;
-    threads_run(cpu->pool, (count + WHOLE_BLOCK - 1) / WHOLE_BLOCK, add_block,
-                &(struct add_context){cpu->k, from, to, count});
-}
-
-static int cpu_finish(void *state, struct tabft_failure *f)
-{
-    (void)state;
-    (void)f;
-    return 0; /* calls have returned when they are done, and cannot fail */
 }
 
 static int open_for(struct tensor_backend *out, struct threads *pool, int n_threads, struct tabft_failure *f)
@@ -169,13 +114,10 @@ static int open_for(struct tensor_backend *out, struct threads *pool, int n_thre
                      [OP_ADD_ROWS] = 1u << 0,
                      [OP_HEADS] = 1u << 0,
                      [OP_MODULATE] = 1u << 0},
-        .memory_new = cpu_memory_new,
-        .memory_free = cpu_memory_free,
-        .zero = cpu_zero,
-        .add = cpu_add,
-        .finish = cpu_finish,
         .close = free,
     };
+    vectors_host(&out->vectors, pool);
+    out->vectors.memory_new = cpu_memory_new;
     return 0;
 }
 

@@ -515,7 +515,7 @@ template <bool votes> static void run(struct cuda *c, struct problem *p, bool ba
                              c->device, p->s.width, p->n_classes, (int)MOST_WIDTH, (96 << 10) / (int)(TILE_ROWS * 4 * 4));
         return;
     }
-    if (c->precision == CUDA_FLOAT32) launch<true, votes>(c, *p, backward);
+    if (c->precision == TENSOR_FLOAT32) launch<true, votes>(c, *p, backward);
     else launch<false, votes>(c, *p, backward);
 }
 

@@ -22,14 +22,16 @@ size_t cuda_no_scratch(const void *state, const struct op *op)
     return 0;
 }
 
-static int gpu_memory_new(void *state, void **out, size_t bytes, struct tabft_failure *f)
+/* ---- memory ---- */
+
+static int gpu_memory_new(void *state, void **out, size_t bytes, const char *what, struct tabft_failure *f)
 {
     struct cuda *c = (struct cuda *)state;
     *out = NULL;
     const cudaError_t code = cudaMalloc(out, bytes == 0 ? 1 : bytes);
     if (code == cudaSuccess) return 0;
-    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: no memory for %zu bytes (%s); see --plan for what would fit", c->device,
-                      bytes, cudaGetErrorString(code));
+    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: no memory for %s (%zu bytes: %s); see --plan for what would fit",
+                      c->device, what, bytes, cudaGetErrorString(code));
 }
 
 static void gpu_memory_free(void *state, void *memory)
@@ -38,23 +40,44 @@ static void gpu_memory_free(void *state, void *memory)
     if (memory != NULL) cuda_check(c, cudaFree(memory), "giving memory back");
 }
 
-static void gpu_zero(void *state, float *values, size_t count)
+static int gpu_staging_new(void *state, void **out, size_t bytes, struct tabft_failure *f)
 {
     struct cuda *c = (struct cuda *)state;
-    cuda_check(c, cudaMemsetAsync(values, 0, count * sizeof *values, c->stream), "zeros");
+    *out = NULL;
+    const cudaError_t code = cudaMallocHost(out, bytes == 0 ? 1 : bytes);
+    if (code == cudaSuccess) return 0;
+    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: the host has no memory for copies (%zu bytes: %s); give the job more memory",
+                      c->device, bytes, cudaGetErrorString(code));
 }
 
-__global__ static void add_numbers(const float *from, float *to, size_t count)
-{
-    for (size_t i = thread_in_grid(); i < count; i += threads_in_grid()) to[i] += from[i];
-}
-
-static void gpu_add(void *state, const float *from, float *to, size_t count)
+static void gpu_staging_free(void *state, void *memory)
 {
     struct cuda *c = (struct cuda *)state;
-    if (count == 0) return;
-    LAUNCH(add_numbers, grid_of(count, BLOCK), BLOCK, 0, c->stream, from, to, count);
-    cuda_launched(c, "a sum of gradients");
+    if (memory != NULL) cuda_check(c, cudaFreeHost(memory), "giving the host's memory back");
+}
+
+static void copy_bytes(void *state, void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    struct cuda *c = (struct cuda *)state;
+    if (bytes > 0) cuda_check(c, cudaMemcpyAsync(to, from, bytes, kind, c->stream), "a copy");
+}
+static void gpu_copy_in(void *state, void *to, const void *from, size_t bytes)
+{
+    copy_bytes(state, to, from, bytes, cudaMemcpyHostToDevice);
+}
+static void gpu_copy_out(void *state, void *to, const void *from, size_t bytes)
+{
+    copy_bytes(state, to, from, bytes, cudaMemcpyDeviceToHost);
+}
+static void gpu_copy(void *state, void *to, const void *from, size_t bytes)
+{
+    copy_bytes(state, to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+
+static void gpu_zero(void *state, void *to, size_t bytes)
+{
+    struct cuda *c = (struct cuda *)state;
+    if (bytes > 0) cuda_check(c, cudaMemsetAsync(to, 0, bytes, c->stream), "zeros");
 }
 
 static int gpu_finish(void *state, struct tabft_failure *f)
@@ -63,6 +86,8 @@ static int gpu_finish(void *state, struct tabft_failure *f)
     cuda_check(c, cudaStreamSynchronize(c->stream), "waiting for it");
     return c->failure.code == 0 ? 0 : tabft_fail(f, c->failure.code, "%s", c->failure.message);
 }
+
+/* ---- opening ---- */
 
 static void gpu_close(void *state)
 {
@@ -73,27 +98,67 @@ static void gpu_close(void *state)
     free(c);
 }
 
-static cublasMath_t math_of(enum cuda_precision precision)
+static cublasMath_t math_of(enum tensor_precision precision)
 {
-    return precision == CUDA_FLOAT32 ? CUBLAS_PEDANTIC_MATH : CUBLAS_DEFAULT_MATH;
+    return precision == TENSOR_FLOAT32 ? CUBLAS_PEDANTIC_MATH : CUBLAS_DEFAULT_MATH;
+}
+
+int cuda_count(int *n, struct tabft_failure *f)
+{
+    *n = 0;
+    const cudaError_t code = cudaGetDeviceCount(n);
+    if (code == cudaSuccess && *n > 0) return 0;
+    return tabft_fail(f, TABFT_SYSTEM, "no GPU can be used (%s); see nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu",
+                      code == cudaSuccess ? "none is visible" : cudaGetErrorString(code));
+}
+
+static int ask(int index, struct cudaDeviceProp *about, struct tabft_failure *f)
+{
+    int n;
+    const int error = cuda_count(&n, f);
+    if (error < 0) return error;
+    if (index < 0 || index >= n)
+        return tabft_fail(f, TABFT_SYSTEM, "GPU %d is asked for, this process sees %d; give the job as many GPUs as ranks a node",
+                          index, n);
+    const cudaError_t code = cudaGetDeviceProperties(about, index);
+    if (code == cudaSuccess) return 0;
+    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: does not tell what it is: %s; see nvidia-smi", index,
+                      cudaGetErrorString(code));
+}
+
+int cuda_about(int index, struct tensor_gpu *out, struct tabft_failure *f)
+{
+    struct cudaDeviceProp about;
+    const int error = ask(index, &about, f);
+    if (error < 0) return error;
+    (void)snprintf(out->name, sizeof out->name, "%s", about.name);
+    out->bytes = about.totalGlobalMem;
+    size_t used = (size_t)snprintf(out->uuid, sizeof out->uuid, "GPU");
+    for (int i = 0; i < 16; i++)
+        used += (size_t)snprintf(out->uuid + used, sizeof out->uuid - used, "%s%02x",
+                                 i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                                 (unsigned)(unsigned char)about.uuid.bytes[i]);
+    return 0;
+}
+
+int cuda_left(int index, size_t *bytes, struct tabft_failure *f)
+{
+    size_t all;
+    cudaError_t code = cudaSetDevice(index);
+    if (code == cudaSuccess) code = cudaMemGetInfo(bytes, &all);
+    if (code == cudaSuccess) return 0;
+    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: does not tell how much memory is free: %s; see nvidia-smi", index,
+                      cudaGetErrorString(code));
 }
 
 /* The GPU's parts, into an empty state. */
 static int open_parts(struct cuda *c, struct tabft_failure *f)
 {
-    int n = 0;
     struct cudaDeviceProp about;
-    cudaError_t code = cudaGetDeviceCount(&n);
-    if (code != cudaSuccess)
-        return tabft_fail(f, TABFT_SYSTEM, "no GPU can be used (%s); use --device cpu", cudaGetErrorString(code));
-    if (c->device < 0 || c->device >= n)
-        return tabft_fail(f, TABFT_SYSTEM,
-                          "GPU %d is asked for, this process sees %d; give the job as many GPUs as ranks a node",
-                          c->device, n);
+    const int error = ask(c->device, &about, f);
+    if (error < 0) return error;
+    (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d %s", about.major, about.minor, tensor_precision_name(c->precision));
     cuda_check(c, cudaSetDevice(c->device), "choosing it");
-    cuda_check(c, cudaGetDeviceProperties(&about, c->device), "asking what it is");
-    if (c->failure.code == 0)
-        (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d", about.major, about.minor);
     cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
     cuda_check(c, cudaMalloc(&c->workspace, WORKSPACE_BYTES), "cuBLAS's workspace");
     if (c->failure.code != 0) return tabft_fail(f, c->failure.code, "%s", c->failure.message);
@@ -106,17 +171,8 @@ static int open_parts(struct cuda *c, struct tabft_failure *f)
     return 0;
 }
 
-int cuda_backend_open(struct tensor_backend *out, int device, enum cuda_precision precision, struct tabft_failure *f)
+static void fill_table(struct tensor_backend *out, struct cuda *c)
 {
-    struct cuda *c = (struct cuda *)calloc(1, sizeof *c);
-    if (c == NULL) return tabft_fail(f, TABFT_SYSTEM, "no memory for the GPU backend");
-    c->device = device;
-    c->precision = precision;
-    const int error = open_parts(c, f);
-    if (error < 0) {
-        gpu_close(c);
-        return error;
-    }
     struct tensor_backend b = {};
     b.name = "cuda";
     b.isa = c->isa;
@@ -137,12 +193,45 @@ int cuda_backend_open(struct tensor_backend *out, int device, enum cuda_precisio
     b.kernels[OP_VOTE] = cuda_vote;
     b.kernels[OP_CROSS_ENTROPY] = cuda_cross_entropy;
     b.kernels[OP_BAR_LOSS] = cuda_bar_loss;
-    b.memory_new = gpu_memory_new;
-    b.memory_free = gpu_memory_free;
-    b.zero = gpu_zero;
-    b.add = gpu_add;
-    b.finish = gpu_finish;
+    b.vectors.state = c;
+    b.vectors.host = false;
+    b.vectors.memory_new = gpu_memory_new;
+    b.vectors.memory_free = gpu_memory_free;
+    b.vectors.copy_in = gpu_copy_in;
+    b.vectors.copy_out = gpu_copy_out;
+    b.vectors.copy = gpu_copy;
+    b.vectors.zero = gpu_zero;
+    b.vectors.finish = gpu_finish;
+    cuda_vectors(&b.vectors);
+    b.staging_new = gpu_staging_new;
+    b.staging_free = gpu_staging_free;
     b.close = gpu_close;
     *out = b;
+}
+
+static int new_state(struct cuda **out, int device, enum tensor_precision precision, struct tabft_failure *f)
+{
+    struct cuda *c = (struct cuda *)calloc(1, sizeof *c);
+    if (c == NULL) return tabft_fail(f, TABFT_SYSTEM, "no memory for the GPU backend");
+    c->device = device;
+    c->precision = precision;
+    *out = c;
     return 0;
+}
+
+int cuda_backend_open(struct tensor_backend *out, int index, enum tensor_precision precision, struct tabft_failure *f)
+{
+    struct cuda *c = NULL;
+    int error = new_state(&c, index, precision, f);
+    if (error == 0 && (error = open_parts(c, f)) < 0) gpu_close(c);
+    if (error == 0) fill_table(out, c);
+    return error;
+}
+
+int cuda_backend_open_planning(struct tensor_backend *out, enum tensor_precision precision, struct tabft_failure *f)
+{
+    struct cuda *c = NULL;
+    const int error = new_state(&c, 0, precision, f);
+    if (error == 0) fill_table(out, c);
+    return error;
 }

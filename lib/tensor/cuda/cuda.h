@@ -6,17 +6,18 @@
 #define TABFT_TENSOR_CUDA_H
 
 #include "base/failure.h"
+#include "tensor/device.h"
 #include "tensor/ops.h"
 
-/* How products of matrices are computed; sums are float32 in each. FLOAT32: to float32's precision (attention splits each
- * number in two tf32 ones). TF32: operands are rounded to 10 bits of mantissa. BF16: to 7 bits in cuBLAS's products, tf32
- * in attention. */
-enum cuda_precision { CUDA_FLOAT32, CUDA_TF32, CUDA_BF16 };
-
-/* Opens the backend on GPU `device` of those that the process sees (CUDA_VISIBLE_DEVICES). Pointers of calls are into
- * memory of memory_new, which is the GPU's. Calls return before they are done. Closed with backend->close. Errors:
- * TABFT_SYSTEM: no such GPU, no driver, no memory. */
-int cuda_backend_open(struct tensor_backend *out, int device, enum cuda_precision precision,
+/* The functions of struct tensor_device_plugin. Pointers of calls are into memory of backend->vectors, which is the
+ * GPU's. Calls return before they are done. */
+int cuda_backend_open(struct tensor_backend *out, int index, enum tensor_precision precision,
                       struct tabft_failure *f) TABFT_MUST_CHECK;
+int cuda_backend_open_planning(struct tensor_backend *out, enum tensor_precision precision,
+                               struct tabft_failure *f) TABFT_MUST_CHECK;
+int cuda_count(int *n, struct tabft_failure *f) TABFT_MUST_CHECK;
+int cuda_about(int index, struct tensor_gpu *out, struct tabft_failure *f) TABFT_MUST_CHECK;
+int cuda_left(int index, size_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
+void cuda_versions(char *text, size_t size);
 
 #endif

@@ -29,7 +29,7 @@ static constexpr unsigned WARP = 32, BLOCK = 256, WARPS = BLOCK / WARP;
 /* The state of a backend. The first error stays; finish tells it. */
 struct cuda {
     int device;
-    enum cuda_precision precision;
+    enum tensor_precision precision;
     cudaStream_t stream;
     cublasHandle_t blas;
     void *workspace; /* of cuBLAS */
@@ -153,6 +153,9 @@ struct row_term {
 extern const struct tensor_kernels cuda_linear, cuda_attention, cuda_rms_norm, cuda_layer_norm, cuda_gelu,
     cuda_assemble, cuda_select, cuda_prepend, cuda_add_rows, cuda_lookup, cuda_heads, cuda_fourier, cuda_modulate,
     cuda_vote, cuda_cross_entropy, cuda_bar_loss;
+
+/* vectors.cu: what it does to whole vectors into a table that has the rest. */
+void cuda_vectors(struct vectors *out);
 
 /* The scratch of an operation that needs none: 0 bytes. */
 size_t cuda_no_scratch(const void *state, const struct op *op);

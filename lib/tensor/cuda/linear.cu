@@ -5,8 +5,8 @@
 static cublasComputeType_t compute_of(const struct cuda *c)
 {
     switch (c->precision) {
-    case CUDA_TF32: return CUBLAS_COMPUTE_32F_FAST_TF32;
-    case CUDA_BF16: return CUBLAS_COMPUTE_32F_FAST_16BF;
+    case TENSOR_TF32: return CUBLAS_COMPUTE_32F_FAST_TF32;
+    case TENSOR_BF16: return CUBLAS_COMPUTE_32F_FAST_16BF;
     default: return CUBLAS_COMPUTE_32F_PEDANTIC;
     }
 }

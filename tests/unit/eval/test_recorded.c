@@ -17,6 +17,7 @@
 #include "eval/matrix.h"
 #include "model/model.h"
 #include "table/prep.h"
+#include "unit_backend.h"
 
 #define LEAST_SHARE 0.93
 #define LEAST_SHARE_WIDE 0.55
@@ -260,7 +261,7 @@ static float *recorded_logits(const struct session *s, size_t n_query)
         const struct model_shape shape = {m.y.count, n_query, m.x.shape[1]};
         const struct model_input input = {.shape = shape, .x = m.x.data, .y_context = m.y.data};
         ck_assert_uint_eq(m.x.shape[0], shape.n_context + n_query);
-        MUST(model_run_open(&run, s->model, shape, MODEL_RECOMPUTE_NONE, false, NULL, &f));
+        MUST(model_run_open(&run, s->model, shape, MODEL_RECOMPUTE_NONE, false, unit_cpu(NULL), &f));
         MUST(model_forward(run, model_values(s->model), &input, logits + i * n, &f));
         model_run_close(run);
         free(m.values);

@@ -6,7 +6,7 @@
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "model/model.h"
-#include "unit.h"
+#include "unit_backend.h"
 
 static struct tabft_failure f;
 
@@ -78,10 +78,10 @@ static void check_blocks(const struct model *m, const char *name, int n_threads)
         .shape = {CONTEXT, QUERY, COLUMNS}, .x = x, .y_context = y, .queries_alone = true};
     fill(x, y);
     MUST(threads_open(&pool, n_threads, &f));
-    MUST(model_run_open(&run, m, largest, MODEL_RECOMPUTE_NONE, false, pool, &f));
+    MUST(model_run_open(&run, m, largest, MODEL_RECOMPUTE_NONE, false, unit_cpu(pool), &f));
     MUST(model_forward(run, model_values(m), &input, whole, &f));
     model_run_close(run);
-    MUST(model_run_open_kept(&run, m, largest, pool, &f));
+    MUST(model_run_open_kept(&run, m, largest, unit_cpu(pool), &f));
     MUST(model_keep_context(run, model_values(m), &input, &f));
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (size_t i = 0; i < QUERY; i++) order[i] = s % 2 == 0 ? i : (i * 5 + 3) % QUERY;
@@ -118,7 +118,7 @@ START_TEST(query_rows_judge_no_column)
     struct model_input input = {.shape = {CONTEXT, QUERY, COLUMNS}, .x = x, .y_context = y};
     const size_t bytes = QUERY * model_outputs(m) * sizeof *joint;
     fill(x, y);
-    MUST(model_run_open(&run, m, input.shape, MODEL_RECOMPUTE_NONE, false, NULL, &f));
+    MUST(model_run_open(&run, m, input.shape, MODEL_RECOMPUTE_NONE, false, unit_cpu(NULL), &f));
     for (int varied = 1; varied >= 0; varied--) {
         for (size_t i = CONTEXT; !varied && i < ROWS; i++) x[i * COLUMNS + 2] = 4.0f, x[i * COLUMNS + 3] = 2.0f;
         input.queries_alone = false;
@@ -141,16 +141,16 @@ START_TEST(plans_and_refusals)
     struct model_run *run;
     struct model_input input = {.shape = {CONTEXT, QUERY, COLUMNS}, .x = x, .y_context = y};
     fill(x, y);
-    MUST(model_plan_kept(m, (struct model_shape){1000, 10, 30}, 1, &small, &f));
-    MUST(model_plan_kept(m, (struct model_shape){1000, 500, 30}, 1, &large, &f));
-    MUST(model_plan_kept(m, (struct model_shape){2000, 10, 30}, 1, &twice, &f));
+    MUST(model_plan_kept(m, (struct model_shape){1000, 10, 30}, unit_cpu(NULL), &small, &f));
+    MUST(model_plan_kept(m, (struct model_shape){1000, 500, 30}, unit_cpu(NULL), &large, &f));
+    MUST(model_plan_kept(m, (struct model_shape){2000, 10, 30}, unit_cpu(NULL), &twice, &f));
     ck_assert_uint_gt(small.kept, 0);
     ck_assert_uint_eq(small.kept, large.kept);
     ck_assert_uint_gt(twice.kept, small.kept);
     ck_assert_uint_eq(small.total, large.total); /* a block that is no larger than its context costs nothing */
     ck_assert_uint_gt(small.activations, small.kept);
     ck_assert_uint_eq(small.activations + small.scratch, small.total);
-    MUST(model_run_open_kept(&run, m, input.shape, NULL, &f));
+    MUST(model_run_open_kept(&run, m, input.shape, unit_cpu(NULL), &f));
     MUST_FAIL(model_forward_kept(run, model_values(m), &input, logits, &f), TABFT_USE, "not the context");
     MUST(model_keep_context(run, model_values(m), &input, &f));
     MUST(model_forward_kept(run, model_values(m), &input, logits, &f));

@@ -8,7 +8,7 @@
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "model/model.h"
-#include "unit.h"
+#include "unit_backend.h"
 
 static struct tabft_failure f;
 static const char small[] =
@@ -429,7 +429,7 @@ static float *gradient_in(const struct model *m, const struct call *c, struct mo
     struct model_run *run;
     double loss;
     MUST(threads_open(&pool, n_threads, &f));
-    MUST(model_run_open(&run, m, largest, recompute, true, pool, &f));
+    MUST(model_run_open(&run, m, largest, recompute, true, unit_cpu(pool), &f));
     MUST(model_gradient(run, model_values(m), &c->input, &c->target, &loss, out, &f));
     MUST(model_forward(run, model_values(m), &c->input, out + n, &f));
     out[n + n_logits] = (float)loss;
@@ -481,7 +481,7 @@ static void check_sums(const char *architecture, const char *config)
     double loss;
     for (size_t i = 0; i < n; i++) sum[i] = 0.001f * sinf((float)i);
     c.target.add = true;
-    MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_BLOCK, true, NULL, &f));
+    MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_BLOCK, true, unit_cpu(NULL), &f));
     MUST(model_gradient(run, model_values(m), &c.input, &c.target, &loss, sum, &f));
     for (size_t i = 0; i < n; i++) {
         const float expected = 0.001f * sinf((float)i) + alone[i];
@@ -530,7 +530,11 @@ static struct model_plan plan_of(const struct model *m, size_t n_context, size_t
                                  enum model_recompute recompute, bool backward)
 {
     struct model_plan plan;
-    MUST(model_plan(m, (struct model_shape){n_context, n_query, n_columns}, recompute, backward, 2, &plan, &f));
+    struct tensor_backend two_threads;
+    MUST(cpu_backend_open_planning(&two_threads, 2, &f));
+    MUST(model_plan(m, (struct model_shape){n_context, n_query, n_columns}, recompute, backward, &two_threads, &plan,
+                    &f));
+    two_threads.close(two_threads.state);
     ck_assert_uint_eq(plan.activations + plan.scratch, plan.total);
     return plan;
 }
@@ -585,8 +589,8 @@ START_TEST(wrong_calls_are_refused)
         const size_t n = model_parameters(m);
         float *gradient = room(n, sizeof *gradient), logits[4 * 10];
         double loss;
-        MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f));
-        MUST(model_run_open(&forward, m, c.input.shape, MODEL_RECOMPUTE_NONE, false, NULL, &f));
+        MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_NONE, true, unit_cpu(NULL), &f));
+        MUST(model_run_open(&forward, m, c.input.shape, MODEL_RECOMPUTE_NONE, false, unit_cpu(NULL), &f));
         MUST_FAIL(model_gradient(forward, model_values(m), &c.input, &c.target, &loss, gradient, &f), TABFT_USE,
                   "without backward");
         struct call larger = make_call(21, 4, 5);
@@ -603,21 +607,23 @@ START_TEST(wrong_calls_are_refused)
                   "not a finite number");
         model_run_close(run);
         model_run_close(forward);
-        MUST_FAIL(model_run_open(&run, m, (struct model_shape){0, 4, 5}, MODEL_RECOMPUTE_NONE, true, NULL, &f),
-                  TABFT_INPUT, "at least one");
-        MUST_FAIL(model_run_open(&run, m, (struct model_shape){SIZE_MAX / 2, 4, 5}, MODEL_RECOMPUTE_NONE, true, NULL,
-                                 &f),
+        MUST_FAIL(
+            model_run_open(&run, m, (struct model_shape){0, 4, 5}, MODEL_RECOMPUTE_NONE, true, unit_cpu(NULL), &f),
+            TABFT_INPUT, "at least one");
+        MUST_FAIL(model_run_open(&run, m, (struct model_shape){SIZE_MAX / 2, 4, 5}, MODEL_RECOMPUTE_NONE, true,
+                                 unit_cpu(NULL), &f),
                   TABFT_SYSTEM, "fewer rows");
         MUST_FAIL(model_run_open(&run, m, (struct model_shape){(size_t)1 << 31, 4, (size_t)1 << 31},
-                                 MODEL_RECOMPUTE_NONE, true, NULL, &f),
+                                 MODEL_RECOMPUTE_NONE, true, unit_cpu(NULL), &f),
                   TABFT_SYSTEM, "fewer rows");
         free_call(&c);
         free_call(&larger);
         free(gradient);
         model_close(m);
         m = draw_architecture("tabpfn_v3", small_v3, 3);
-        MUST_FAIL(model_run_open(&run, m, (struct model_shape){20, 4, 0}, MODEL_RECOMPUTE_NONE, true, NULL, &f),
-                  TABFT_INPUT, "no columns");
+        MUST_FAIL(
+            model_run_open(&run, m, (struct model_shape){20, 4, 0}, MODEL_RECOMPUTE_NONE, true, unit_cpu(NULL), &f),
+            TABFT_INPUT, "no columns");
         model_close(m);
     }
 END_TEST
@@ -635,13 +641,13 @@ START_TEST(wrong_losses_are_refused)
         double loss, again;
         struct model_regression_target target = {.y_query = y, .temperature = 1, .ce = 1, .scale = 1};
         ck_assert(model_borders(none) == NULL && model_borders(m) != NULL);
-        MUST_FAIL(model_run_open(&run, none, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f), TABFT_INPUT,
-                  "criterion.borders");
-        MUST(model_run_open(&run, classifier, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f));
+        MUST_FAIL(model_run_open(&run, none, c.input.shape, MODEL_RECOMPUTE_NONE, true, unit_cpu(NULL), &f),
+                  TABFT_INPUT, "criterion.borders");
+        MUST(model_run_open(&run, classifier, c.input.shape, MODEL_RECOMPUTE_NONE, true, unit_cpu(NULL), &f));
         MUST_FAIL(model_gradient_regression(run, model_values(classifier), &c.input, &target, &loss, gradient, &f),
                   TABFT_USE, "is a classifier");
         model_run_close(run);
-        MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_NONE, true, NULL, &f));
+        MUST(model_run_open(&run, m, c.input.shape, MODEL_RECOMPUTE_NONE, true, unit_cpu(NULL), &f));
         MUST_FAIL(model_gradient(run, model_values(m), &c.input, &c.target, &loss, gradient, &f), TABFT_USE,
                   "is a regressor");
         MUST(model_gradient_regression(run, model_values(m), &c.input, &target, &loss, gradient, &f));

@@ -8,7 +8,7 @@
 #include "base/threads.h"
 #include "ckpt/ckpt.h"
 #include "model/model.h"
-#include "unit.h"
+#include "unit_backend.h"
 
 static struct tabft_failure f;
 
@@ -149,7 +149,7 @@ static void check_network(const char *model, enum model_task task, const char *v
             struct threads *pool;
             struct model_run *run;
             MUST(threads_open(&pool, threads, &f));
-            MUST(model_run_open(&run, m, r.input.shape, (enum model_recompute)recompute, true, pool, &f));
+            MUST(model_run_open(&run, m, r.input.shape, (enum model_recompute)recompute, true, unit_cpu(pool), &f));
             MUST(model_forward(run, model_values(m), &r.input, logits, &f));
             const double loss = gradient(run, m, &r, slopes);
             check_logits(r.c, "logits", logits, bounds.logits);
@@ -241,7 +241,7 @@ START_TEST(constant_columns_come_out)
                 .shape = {n_context, rows - n_context, ckpt_find(c, "x")->shape[2]}, .x = x, .y_context = y};
             struct model_run *run;
             MUST(memory_new(&logits, input.shape.n_query * model_outputs(m), sizeof *logits, "a test", &f));
-            MUST(model_run_open(&run, m, input.shape, MODEL_RECOMPUTE_NONE, false, NULL, &f));
+            MUST(model_run_open(&run, m, input.shape, MODEL_RECOMPUTE_NONE, false, unit_cpu(NULL), &f));
             MUST(model_forward(run, model_values(m), &input, logits, &f));
             check_logits(c, logits_name, logits, v2_bounds.logits);
             model_run_close(run);

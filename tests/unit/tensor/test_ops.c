@@ -26,7 +26,7 @@ static bool has_isa(const char *isa)
 static void open_backend(struct tensor_backend *b, struct threads *pool)
 {
     (void)pool;
-    MUST(cuda_backend_open(b, 0, CUDA_FLOAT32, &f));
+    MUST(cuda_backend_open(b, 0, TENSOR_FLOAT32, &f));
 }
 #else
 static const char *const isas[] = {"avx512", "avx2", "baseline"};
@@ -145,7 +145,7 @@ static struct made run(const struct trial *t, const struct data *d, int n_thread
     call.d_out = d->d_out;
     memset(scratch, 0xff, sizes[1]);
     k->backward(b.state, &call);
-    MUST(b.finish(b.state, &f));
+    MUST(b.vectors.finish(b.vectors.state, &f));
     free(scratch);
     b.close(b.state);
     threads_close(pool);

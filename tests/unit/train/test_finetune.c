@@ -13,6 +13,7 @@
 #include "table/table.h"
 #include "train/optimiser.h"
 #include "train/train.h"
+#include "unit_backend.h"
 
 /* ---- training on the recorded batches ---- */
 
@@ -43,7 +44,7 @@ static void replay_open(struct replay *r, const struct recorded_run *run)
     MUST(memory_new(&r->start, n, sizeof *r->start, "weights", &f));
     memcpy(r->start, model_values(r->m), n * sizeof *r->start);
     MUST(model_run_open(&r->run, r->m, (struct model_shape){CONTEXT, QUERY, COLUMNS_MAX}, MODEL_RECOMPUTE_BLOCK, true,
-                        NULL, &f));
+                        unit_cpu(NULL), &f));
     vectors_host(&r->vectors, NULL);
     MUST(reduce_open(&r->reduce, NULL, &r->vectors, ESTIMATORS, n, &f));
     MUST(optimiser_open(&r->optimiser, &r->vectors, n, &f));

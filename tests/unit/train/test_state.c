@@ -110,7 +110,8 @@ static void start_on(bool on_host, size_t n)
     train_options_default(&options);
     options.out = folder;
     trainer = (struct trainer){.o = &options, .report = &report, .result = &result, .run_path = folder, .resume = true,
-                               .n_parameters = n, .slice_end = n, .base_digest = "4567", .data.table = &table};
+                               .n_parameters = n, .slice_end = n, .base_digest = "4567", .data.table = &table,
+                               .backend.isa = "avx2"};
     const struct vectors *v = &trainer.vectors;
     if (on_host) vectors_host(&trainer.vectors, NULL);
     else vectors_far(&trainer.vectors, &far, NULL);

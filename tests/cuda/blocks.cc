@@ -24,9 +24,10 @@
 #define ARRIVED(save, bottom, size) ((void)(save), (void)(bottom), (void)(size))
 #endif
 
-thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
+uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 static constexpr unsigned STACK = 256 << 10, THREADS_MOST = 1024, LANES = 32, WORDS_MOST = 8;
+static constexpr size_t SHARED_COMMON = 48 << 10; /* of a block without asking for more */
 
 struct fiber {
     char *stack;
@@ -55,11 +56,10 @@ static jmp_buf scheduler;
 static void *scheduler_fake_stack;
 static const void *main_bottom;
 static size_t main_size;
-static void (*body)(void *);
-static void *body_context;
+static const std::function<void()> *body;
 static const char *kernel_name;
 static float *shared;
-static size_t shared_allowed = 48 << 10;
+static size_t shared_allowed = SHARED_COMMON;
 static cudaError_t last_error;
 
 static void die(const char *what)
@@ -118,7 +118,7 @@ static void fiber_main(void)
     ARRIVED(NULL, &main_bottom, &main_size);
     for (;;) {
         struct fiber *own = threads[current].fiber;
-        body(body_context);
+        (*body)();
         threads[current].done = true;
         threads[current].fiber = NULL;
         if (_setjmp(own->at) == 0) {
@@ -189,21 +189,12 @@ static void run_block(void)
     if (block_arrived != 0) die("a barrier that not all threads have reached");
 }
 
-void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes, void (*run)(void *),
-                      void *context)
+static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes,
+                       const std::function<void()> &run)
 {
     kernel_name = kernel;
-    if (n == 0 || n > THREADS_MOST || shared_bytes > shared_allowed || blocks > 0x7fffffffu) {
-        last_error = 1; /* cudaErrorInvalidValue */
-        return;
-    }
-    if (blocks == 0) {
-        last_error = 9; /* cudaErrorInvalidConfiguration */
-        return;
-    }
     n_threads = n;
-    body = run;
-    body_context = context;
+    body = &run;
     shared = (float *)malloc(shared_bytes == 0 ? 1 : shared_bytes);
     if (shared == NULL) die("no memory for shared memory");
     blockDim = {n, 1, 1};
@@ -214,7 +205,35 @@ void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t sh
         run_block();
     }
     free(shared);
-    shared_allowed = 48 << 10;
+}
+
+void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes, std::function<void()> run)
+{
+    const size_t allowed = shared_allowed;
+    shared_allowed = SHARED_COMMON;
+    if (n == 0 || n > THREADS_MOST || shared_bytes > allowed || blocks > 0x7fffffffu) {
+        last_error = cudaErrorInvalidValue;
+        return;
+    }
+    if (blocks == 0) {
+        last_error = cudaErrorInvalidConfiguration;
+        return;
+    }
+    emulation_do([=]() { run_blocks(kernel, blocks, n, shared_bytes, run); });
+}
+
+cudaError_t emulation_allow_shared(size_t bytes)
+{
+    if (bytes > 227 << 10) return cudaErrorInvalidValue; /* what a block can have at most on sm_90 */
+    shared_allowed = bytes > SHARED_COMMON ? bytes : SHARED_COMMON;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    const cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
 }
 
 /* ---- tensor cores ---- */
@@ -241,158 +260,4 @@ void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b)
         }
         c->x[i] = sum;
     }
-}
-
-/* ---- the runtime ---- */
-
-cudaError_t cudaGetDeviceCount(int *n)
-{
-    const char *said = getenv("CUDA_EMULATION_DEVICES");
-    *n = said == NULL ? 1 : atoi(said);
-    return *n > 0 ? cudaSuccess : 100; /* cudaErrorNoDevice */
-}
-cudaError_t cudaSetDevice(int device)
-{
-    int n;
-    (void)cudaGetDeviceCount(&n);
-    return device >= 0 && device < n ? cudaSuccess : cudaErrorInvalidDevice;
-}
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device)
-{
-    (void)device;
-    *about = {"CUDA emulation", 0, 0};
-    return cudaSuccess;
-}
-cudaError_t cudaMalloc(void **out, size_t bytes)
-{
-    if (posix_memalign(out, 256, bytes) != 0) return cudaErrorMemoryAllocation;
-    memset(*out, 0xff, bytes);
-    return cudaSuccess;
-}
-cudaError_t cudaFree(void *memory)
-{
-    free(memory);
-    return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
-{
-    (void)stream;
-    memset(memory, value, bytes);
-    return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
-{
-    (void)flags;
-    *out = NULL;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-    (void)stream;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-    (void)stream;
-    return cudaSuccess;
-}
-cudaError_t cudaGetLastError(void)
-{
-    const cudaError_t error = last_error;
-    last_error = cudaSuccess;
-    return error;
-}
-const char *cudaGetErrorString(cudaError_t code)
-{
-    switch (code) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidDevice: return "invalid device ordinal";
-    case 100: return "no CUDA-capable device is detected";
-    default: return "invalid argument";
-    }
-}
-cudaError_t emulation_allow_shared(size_t bytes)
-{
-    if (bytes > 227 << 10) return 1; /* what a block can have at most on sm_90 */
-    shared_allowed = bytes > 48 << 10 ? bytes : 48 << 10;
-    return cudaSuccess;
-}
-
-/* ---- cuBLAS ---- */
-
-cublasStatus_t cublasCreate(cublasHandle_t *out)
-{
-    *out = NULL;
-    return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasDestroy(cublasHandle_t handle)
-{
-    (void)handle;
-    return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
-{
-    (void)handle;
-    (void)stream;
-    return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes)
-{
-    (void)handle;
-    return workspace != NULL && bytes > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
-}
-cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t mode)
-{
-    (void)handle;
-    (void)mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
-{
-    (void)handle;
-    (void)mode;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* To the nearest of 7 bits of mantissa, ties to even. */
-static float bf16_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7fffu + (bits >> 16 & 1u);
-    return float_of(bits & 0xffff0000u);
-}
-
-static float operand(float x, cublasComputeType_t compute)
-{
-    if (compute == CUBLAS_COMPUTE_32F_PEDANTIC) return x;
-    return compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? float_of(tf32_of(x)) : bf16_of(x);
-}
-
-cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int64_t m,
-                               int64_t n, int64_t k, const void *alpha, const void *a, cudaDataType a_type,
-                               int64_t a_stride, const void *b, cudaDataType b_type, int64_t b_stride, const void *beta,
-                               void *c, cudaDataType c_type, int64_t c_stride, cublasComputeType_t compute,
-                               cublasGemmAlgo_t algorithm)
-{
-    const float *of_a = (const float *)a, *of_b = (const float *)b, one = *(const float *)alpha, init = *(const float *)beta;
-    float *to = (float *)c;
-    (void)handle;
-    (void)a_type;
-    (void)b_type;
-    (void)c_type;
-    (void)algorithm;
-    if (a_stride < (turn_a == CUBLAS_OP_N ? m : k) || b_stride < (turn_b == CUBLAS_OP_N ? k : n) || c_stride < m)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t i = 0; i < m; i++) {
-            double sum = 0;
-            for (int64_t p = 0; p < k; p++)
-                sum += (double)operand(of_a[turn_a == CUBLAS_OP_N ? p * a_stride + i : i * a_stride + p], compute) *
-                       (double)operand(of_b[turn_b == CUBLAS_OP_N ? j * b_stride + p : p * b_stride + j], compute);
-            float *at = to + j * c_stride + i;
-            *at = (float)(one * sum + (init == 0.0f ? 0.0 : (double)init * *at));
-        }
-    return CUBLAS_STATUS_SUCCESS;
 }
