@@ -24,9 +24,13 @@ struct fill {
     struct loop_failure failure;
 };
 
+/* A segment that is filled; what each cell needs is at hand. */
 struct fill_context {
-    struct fill *x;
-    const struct segment *segment;
+    const struct fill *x;
+    const enum action *action;
+    const struct cells *cells;
+    uint64_t n_rows;
+    size_t first_row; /* in cells */
 };
 
 /* ---- cells ---- */
@@ -121,34 +125,38 @@ static int put_text(const struct pack *p, size_t column, enum action action, con
     return 0;
 }
 
-static inline int fill_cell(void *context, uint64_t record, size_t column, const struct cell *cell,
-                            struct tabft_failure *f)
+static int fill_any(const struct fill *x, size_t row, size_t column, const struct cell *cell, struct tabft_failure *f)
 {
-    const struct fill_context *c = context;
-    const struct pack *p = c->x->p;
-    if (record >= c->segment->n_rows) return changed(f);
-    size_t row = (size_t)(c->segment->first_row + record - c->x->base);
-    struct cells *cells = &c->x->cells[column];
-    enum action action = c->x->action[column];
-    if (action == FILL_REAL && cell->is_number) { /* most cells of most tables */
-        double v;
-        if (!number_short_double(&cell->number, &v) &&
-            !number_double(&cell->number, cell->number_text, cell->number_end, p->format.point, p->locale, &v))
-            return changed(f);
-        cells->slot[row] = slot_of_double(v);
-        return 0;
-    }
-    if (action == FILL_INTEGER && cell->is_number && cell->number.integer &&
-        number_int64(&cell->number, (int64_t *)&cells->slot[row])) {
-        cells->absent[row] = 0;
-        return 0;
-    }
+    const struct pack *p = x->p;
+    struct cells *cells = &x->cells[column];
+    enum action action = x->action[column];
     if (action == FILL_TEXT || action == LABEL_TEXT) return put_text(p, column, action, cell, row, cells, f);
     bool missing = false;
     int64_t integer = 0;
     double real = 0;
     int error = cell_value(p, action, cell, &missing, &integer, &real, f);
     return error < 0 ? error : put_value(p, action, cells, row, missing, integer, real, f);
+}
+
+static inline __attribute__((always_inline)) int fill_cell(void *context, uint64_t record, size_t column,
+                                                           const struct cell *cell, struct tabft_failure *f)
+{
+    const struct fill_context *c = context;
+    if (record >= c->n_rows) return changed(f);
+    const struct cells *cells = &c->cells[column];
+    size_t row = c->first_row + (size_t)record;
+    double v;
+    /* Most cells of most tables. */
+    if (cell->is_number && c->action[column] == FILL_REAL && number_short_double(&cell->number, &v)) {
+        cells->slot[row] = slot_of_double(v);
+        return 0;
+    }
+    if (cell->is_number && c->action[column] == FILL_INTEGER && cell->number.integer &&
+        number_int64(&cell->number, (int64_t *)&cells->slot[row])) {
+        cells->absent[row] = 0;
+        return 0;
+    }
+    return fill_any(c->x, row, column, cell, f);
 }
 
 static int fill_matrix(struct fill *x, const struct segment *s, const unsigned char *at, struct tabft_failure *f)
@@ -192,7 +200,7 @@ static int fill_text(struct fill *x, const struct segment *s, int thread, struct
     TRY(input_get(&x->p->input[s->input], s->offset, text, s->size, f));
     if (x->p->is_npy) return fill_matrix(x, s, (const unsigned char *)text, f);
     text[s->size] = text[s->size + 1] = '\n';
-    struct fill_context c = {x, s};
+    struct fill_context c = {x, x->action, x->cells, s->n_rows, (size_t)(s->first_row - x->base)};
     struct records *r = &x->records[thread];
     r->n_records = 0;
     TRY(records_walk(r, text, text + s->size, fill_cell, &c, f));

@@ -115,19 +115,6 @@ const char *number_scan(const char *p, char point, struct number *n)
     return p;
 }
 
-bool number_int64(const struct number *n, int64_t *v)
-{
-    if (n->n_digits > NUMBER_DIGITS_MAX) return false;
-    if (n->negative) {
-        if (n->mantissa > (uint64_t)1 << 63) return false;
-        *v = (int64_t)(0 - n->mantissa);
-        return true;
-    }
-    if (n->mantissa > INT64_MAX) return false;
-    *v = (int64_t)n->mantissa;
-    return true;
-}
-
 /* Lemire's algorithm: mantissa * 10^exponent with at most 19 digits, by one or two 64 x 64 products. False where its
  * proof does not reach (subnormal results, overflow, a product that does not decide). */
 static bool multiply(uint64_t w, int64_t exponent, double *v)

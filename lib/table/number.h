@@ -40,7 +40,12 @@ const char *number_scan(const char *p, char point, struct number *n);
 bool number_double(const struct number *n, const char *text, const char *end, char point, locale_t c, double *v);
 
 /* The value of an `integer` number; false where it does not fit. */
-bool number_int64(const struct number *n, int64_t *v);
+static inline bool number_int64(const struct number *n, int64_t *v)
+{
+    if (n->n_digits > NUMBER_DIGITS_MAX || n->mantissa > (uint64_t)INT64_MAX + n->negative) return false;
+    *v = (int64_t)((n->mantissa ^ (0 - (uint64_t)n->negative)) + n->negative);
+    return true;
+}
 
 /* The C locale, for number_double and number_print_double; freed with freelocale. */
 int number_locale(locale_t *c, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -92,6 +97,17 @@ static inline uint64_t number_of_digits(const char *p, unsigned n)
     return v * number_whole_power[n] + number_of_eight(bytes);
 }
 
+/* The value of whole digits at p, one byte between and `places` more, 2 to 8 together and none of both 0: the byte
+ * between is left out, so that one conversion does. */
+static inline uint64_t number_of_both(const char *p, unsigned whole, unsigned places)
+{
+    uint64_t before, behind, kept = (UINT64_C(1) << 8 * whole) - 1; /* whole is at most 7 */
+    memcpy(&before, p, 8);
+    memcpy(&behind, p + 1, 8);
+    uint64_t digits = ((before & kept) | (behind & ~kept)) - UINT64_C(0x3030303030303030);
+    return number_of_eight(digits << (64 - 8 * (whole + places)));
+}
+
 /* number_scan where NUMBER_PADDING more bytes can be read behind the text. What it does not know goes there: exponents,
  * more digits than a mantissa holds, no number at all. */
 static inline const char *number_scan_padded(const char *p, char point, struct number *n)
@@ -101,18 +117,20 @@ static inline const char *number_scan_padded(const char *p, char point, struct n
     unsigned whole = ends == 0 ? 32 : (unsigned)__builtin_ctz(ends), places = 0;
     if (whole - 1 >= NUMBER_DIGITS_MAX || (*digits == '0' && whole > 1)) return number_scan(p, point, n);
     const char *end = digits + whole;
-    uint64_t mantissa = number_of_digits(digits, whole);
     n->integer = *end != point;
-    if (!n->integer) {
+    if (n->integer) {
+        n->mantissa = number_of_digits(digits, whole);
+    } else {
         ends &= ends - 1;
         places = (ends == 0 ? 32 : (unsigned)__builtin_ctz(ends)) - whole - 1;
         if (places - 1 >= NUMBER_DIGITS_MAX - whole) return number_scan(p, point, n);
-        mantissa = mantissa * number_whole_power[places] + number_of_digits(end + 1, places);
+        n->mantissa = whole + places <= 8 ? number_of_both(digits, whole, places)
+                                          : number_of_digits(digits, whole) * number_whole_power[places] +
+                                                number_of_digits(end + 1, places);
         end += 1 + places;
     }
     if ((*end | 0x20) == 'e') return number_scan(p, point, n);
     n->negative = *p == '-';
-    n->mantissa = mantissa;
     n->exponent = -(int64_t)places;
     n->n_digits = whole + places;
     return end;
@@ -125,7 +143,10 @@ static inline bool number_short_double(const struct number *n, double *v)
     uint64_t places = (uint64_t)-n->exponent;
     if (n->mantissa > UINT64_C(1) << 53 || places > 22 || n->n_digits > NUMBER_DIGITS_MAX) return false;
     double x = (double)(int64_t)n->mantissa / number_power[places];
-    *v = n->negative ? -x : x;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits |= (uint64_t)n->negative << 63; /* signs come in no order: not by a branch */
+    memcpy(v, &bits, sizeof bits);
     return true;
 }
 

@@ -81,8 +81,9 @@ int records_fail_count(struct records *r, const char *begin, const char *end, co
                        struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Takes any cell at p. *next is where the one after it begins. */
-static inline int records_cell(struct records *r, const char *begin, const char *end, const char *p, struct cell *cell,
-                               enum scan_end *ended, const char **next, struct tabft_failure *f)
+static inline __attribute__((always_inline)) int records_cell(struct records *r, const char *begin, const char *end,
+                                                              const char *p, struct cell *cell, enum scan_end *ended,
+                                                              const char **next, struct tabft_failure *f)
 {
     const char delimiter = r->format->delimiter;
     cell->offset = (uint64_t)(p - begin);

@@ -11,7 +11,8 @@
 struct survey_context {
     const struct pack *p;
     struct found *found;
-    struct survey *survey; /* found->survey */
+    struct survey *survey; /* found's */
+    const bool *counted;
 };
 
 static void note(struct seen *seen, const struct cell *cell)
@@ -47,7 +48,7 @@ static void count_real(struct survey *s, double v)
 }
 
 /* A number cell; false where it is beyond the largest double, so it is no number to us. */
-static inline bool count_number(const struct pack *p, struct survey *s, const struct cell *cell)
+static bool count_number(const struct pack *p, struct survey *s, const struct cell *cell)
 {
     const struct number *n = &cell->number;
     int64_t whole;
@@ -57,10 +58,6 @@ static inline bool count_number(const struct pack *p, struct survey *s, const st
         return true;
     }
     bool added = !n->integer && decimals_add(&s->decimals, n);
-    if (added && s->float64 && n->exponent + (int64_t)n->n_digits < 300) { /* its value does not matter any more */
-        s->n_float++;
-        return true;
-    }
     if (!number_double(n, cell->number_text, cell->number_end, p->format.point, p->locale, &v)) return false;
     if (n->integer) {
         s->n_big++;
@@ -71,6 +68,20 @@ static inline bool count_number(const struct pack *p, struct survey *s, const st
         if (!added) decimals_add_value(&s->decimals, v);
         count_real(s, v);
     }
+    return true;
+}
+
+/* Most numbers are counted by their digits; false for others, and nothing is counted. */
+static inline __attribute__((always_inline)) bool count_digits(struct survey *s, const struct number *n)
+{
+    if (n->integer && n->mantissa - 1 < INT64_MAX && n->n_digits <= NUMBER_DIGITS_MAX) {
+        count_integer(s, (int64_t)((n->mantissa ^ (0 - (uint64_t)n->negative)) + n->negative), false);
+        return true;
+    }
+    /* Once float32 does not hold the column, values do not matter any more. */
+    if (n->integer || !s->float64 || n->exponent + (int64_t)n->n_digits >= 300 || !decimals_add(&s->decimals, n))
+        return false;
+    s->n_float++;
     return true;
 }
 
@@ -125,14 +136,10 @@ static int survey_other(const struct pack *p, struct found *found, struct survey
     return check_text(cell, f);
 }
 
-static inline int survey_cell(void *context, uint64_t record, size_t column, const struct cell *cell,
-                              struct tabft_failure *f)
+static int survey_any(const struct survey_context *x, size_t column, const struct cell *cell, struct tabft_failure *f)
 {
-    const struct survey_context *x = context;
-    struct survey *s = &x->survey[column];
-    (void)record;
-    if (cell->is_number && x->found->counted[column] && count_number(x->p, s, cell)) return 0;
     const struct column_plan *plan = &x->p->column[column];
+    struct survey *s = &x->survey[column];
     if (!cell->is_number || plan->force_text || !count_number(x->p, s, cell)) {
         int error = survey_other(x->p, x->found, s, column, cell, f);
         if (error < 0) return error;
@@ -140,6 +147,15 @@ static inline int survey_cell(void *context, uint64_t record, size_t column, con
     size_t spelling;
     if (!plan->collect || (plan->force_text && pack_text_missing(x->p, cell, &spelling))) return 0;
     return collect_text(&x->found->collected[column], cell, !plan->force_text, f);
+}
+
+static inline __attribute__((always_inline)) int survey_cell(void *context, uint64_t record, size_t column,
+                                                             const struct cell *cell, struct tabft_failure *f)
+{
+    const struct survey_context *x = context;
+    (void)record;
+    if (cell->is_number && x->counted[column] && count_digits(&x->survey[column], &cell->number)) return 0;
+    return survey_any(x, column, cell, f);
 }
 
 /* Only the texts of columns that pack_collect asks for. */
@@ -311,7 +327,7 @@ void found_survey(struct found *found, const struct pack *p, const char *begin)
         survey_matrix(p, found, (const unsigned char *)begin);
         return;
     }
-    struct survey_context x = {p, found, found->survey};
+    struct survey_context x = {p, found, found->survey, found->counted};
     (void)records_walk(&found->records, begin, begin + found->segment->size, survey_cell, &x, &found->failure);
 }
 
@@ -335,7 +351,7 @@ static void collect_segment(void *context, size_t block, int thread)
     if (memory_new(&text, s->size + RECORDS_PADDING, 1, "text", &found->failure) < 0) return;
     if (input_get(&l->p->input[s->input], s->offset, text, s->size, &found->failure) == 0) {
         text[s->size] = text[s->size + 1] = '\n';
-        struct survey_context x = {l->p, found, found->survey};
+        struct survey_context x = {l->p, found, found->survey, found->counted};
         (void)records_walk(&found->records, text, text + s->size, collect_cell, &x, &found->failure);
     }
     free(text);
