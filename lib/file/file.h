@@ -85,6 +85,11 @@ int file_read_all(const char *path, size_t limit, void **out, size_t *size, stru
 /* A whole small file written by the rules of file_writer. */
 int file_write_all(const char *path, bool force, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* Waits until a file or folder that another process of the same job has made, maybe on another node, is seen here: network
+ * file systems may keep from a node for seconds what was renamed or made on another (ENOENT, ESTALE). Errors: TABFT_SYSTEM
+ * after `seconds`. Whatever else may be wrong with `path` is left to whoever opens it. */
+int file_await(const char *path, unsigned seconds, struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* The next name in an open folder but "." and ".."; NULL at the end, and with errno set where reading it failed (else 0). */
 const char *file_folder_next(DIR *folder);
 /* The names in a folder onto storage, where its file system can do so. */

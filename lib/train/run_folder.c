@@ -47,6 +47,7 @@ static int read_contents(const char *path, struct contents *c, struct tabft_fail
     *c = (struct contents){0};
     if (folder == NULL) return system_failure(f, path, "cannot read the folder");
     for (const char *name; (name = file_folder_next(folder)) != NULL;) {
+        if (strncmp(name, ".nfs", 4) == 0) continue; /* what NFS keeps of a file that was removed while it was open */
         c->run = c->run || is_of_a_run(name);
         if (c->first[0] == '\0' || name[0] != '.') (void)snprintf(c->first, sizeof c->first, "%s", name);
     }

@@ -15,6 +15,7 @@
 #include "train/state_internal.h"
 
 static const char manifest_name[] = "manifest.tbf";
+enum { AWAIT_S = 60 };
 
 int state_path(char path[STATE_PATH_MAX], const char *run, const char *name, const char *file, struct tabft_failure *f)
 {
@@ -27,6 +28,14 @@ int state_path(char path[STATE_PATH_MAX], const char *run, const char *name, con
 void state_slice_name(char name[STATE_NAME_MAX], size_t slice, size_t n_slices)
 {
     (void)snprintf(name, STATE_NAME_MAX, "slice-%04zu-of-%04zu.tbf", slice, n_slices);
+}
+
+int state_await(const struct trainer *t, const char *path, struct tabft_failure *f)
+{
+    /* The others wait for this rank meanwhile: it shall speak first. */
+    const uint64_t patience = t->o->comm_timeout / 2;
+    if (comm_rank(t->c) == 0) return 0;
+    return file_await(path, patience < AWAIT_S ? (unsigned)patience : AWAIT_S, f);
 }
 
 /* "state-<step>-<8 hex digits>" */

@@ -66,5 +66,7 @@ void state_folder_clear(const struct trainer *t, const char *keep1, const char *
 int state_path(char path[STATE_PATH_MAX], const char *run, const char *name, const char *file,
                struct tabft_failure *f) TABFT_MUST_CHECK;
 void state_slice_name(char name[STATE_NAME_MAX], size_t slice, size_t n_slices);
+/* Waits until what rank 0 has made or seen is seen by this rank too. Errors: TABFT_SYSTEM. */
+int state_await(const struct trainer *t, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

@@ -1,8 +1,10 @@
 /* Going on from a checkpoint: the newest that is whole, on any number of ranks. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "comm/comm.h"
@@ -54,16 +56,41 @@ fail:
     return error;
 }
 
+static int slice_path(const struct trainer *t, const char *name, const struct state_manifest *m, size_t i,
+                      char path[STATE_PATH_MAX], struct tabft_failure *f)
+{
+    char file[STATE_NAME_MAX];
+    state_slice_name(file, i, m->n_slices);
+    return state_path(path, t->run_path, name, file, f);
+}
+
+/* That all slices are there, as rank 0 sees them: what it sees, the others may wait for. */
+static int find_slices(const struct trainer *t, const char *name, const struct state_manifest *m,
+                       struct tabft_failure *f)
+{
+    int error = 0;
+    char path[STATE_PATH_MAX];
+    struct stat status;
+    for (size_t i = 0; i < m->n_slices; i++) {
+        if (m->slice[i].begin == m->slice[i].end) continue;
+        TRY(slice_path(t, name, m, i, path, f));
+        if (stat(path, &status) != 0)
+            FAIL(f, errno == ENOENT ? TABFT_INPUT : TABFT_SYSTEM, "%s: cannot open: %s", path, strerror(errno));
+    }
+fail:
+    return error;
+}
+
 static int check_slices(const struct trainer *t, const char *name, const struct state_manifest *m,
                         struct tabft_failure *f)
 {
     int error = 0;
     size_t ranks = (size_t)comm_size(t->c);
     for (size_t i = (size_t)comm_rank(t->c); i < m->n_slices; i += ranks) {
-        char path[STATE_PATH_MAX], file[STATE_NAME_MAX];
+        char path[STATE_PATH_MAX];
         if (m->slice[i].begin == m->slice[i].end) continue;
-        state_slice_name(file, i, m->n_slices);
-        TRY(state_path(path, t->run_path, name, file, f));
+        TRY(slice_path(t, name, m, i, path, f));
+        TRY(state_await(t, path, f));
         TRY(check_slice(t, path, m, i, f));
     }
 fail:
@@ -154,10 +181,10 @@ static int load_slices(const struct trainer *t, const char *name, const struct s
     TRY(tbf_codec_open(&c, TBF_LEVEL_DEFAULT, f));
     for (size_t i = 0; i < m->n_slices; i++) {
         const struct state_slice *s = &m->slice[i];
-        char path[STATE_PATH_MAX], file[STATE_NAME_MAX];
+        char path[STATE_PATH_MAX];
         if (s->begin >= t->slice_end || s->end <= t->slice_begin) continue;
-        state_slice_name(file, i, m->n_slices);
-        TRY(state_path(path, t->run_path, name, file, f));
+        TRY(slice_path(t, name, m, i, path, f));
+        TRY(state_await(t, path, f));
         TRY(tbf_reader_open(&r, path, f));
         if (memcmp(tbf_reader_digest(r), s->digest, STATE_DIGEST) != 0)
             FAIL(f, TABFT_INPUT, "%s: changed while it was read; run again when nothing writes to it", path);
@@ -179,15 +206,14 @@ static int restore_metrics(struct trainer *t, const char *name, const struct sta
                            struct tabft_failure *f)
 {
     int error = 0;
-    char path[STATE_PATH_MAX], file[STATE_NAME_MAX];
+    char path[STATE_PATH_MAX];
     struct file_writer *w = NULL;
     struct tbf_reader *r = NULL;
     struct tbf_codec *c = NULL;
     void *data = NULL;
     size_t pieces = state_pieces(m->metrics_bytes), first = state_kinds(m) * state_blocks(&m->slice[0]);
     if (pieces == 0) return run_folder_start(t->folder, f);
-    state_slice_name(file, 0, m->n_slices);
-    TRY(state_path(path, t->run_path, name, file, f));
+    TRY(slice_path(t, name, m, 0, path, f));
     TRY(tbf_codec_open(&c, TBF_LEVEL_DEFAULT, f));
     TRY(tbf_reader_open(&r, path, f));
     if (memcmp(tbf_reader_digest(r), m->slice[0].digest, STATE_DIGEST) != 0)
@@ -240,6 +266,7 @@ static int examine(struct trainer *t, const char *name, struct state_manifest *m
     int error = 0;
     TRY(share_manifest(t, name, m, f));
     TRY(trainer_agree(t, state_manifest_match(m, t, f), f));
+    TRY(trainer_agree(t, comm_rank(t->c) == 0 ? find_slices(t, name, m, f) : 0, f));
     TRY(trainer_agree(t, check_slices(t, name, m, f), f));
 fail:
     return error;

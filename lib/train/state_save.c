@@ -157,6 +157,8 @@ static int write_slice(const struct trainer *t, const char *name, const struct s
     struct tbf_writer *w = NULL;
     struct packer packer = {0};
     if (s->begin == s->end) return 0;
+    TRY(state_path(path, t->run_path, name, NULL, f));
+    TRY(state_await(t, path, f));
     state_slice_name(file, (size_t)rank, m->n_slices);
     TRY(state_path(path, t->run_path, name, file, f));
     TRY(tbf_writer_open(&w, path, false, NULL, f));

@@ -414,8 +414,41 @@ START_TEST(scratch_has_no_name)
 }
 END_TEST
 
+/* Makes a folder and a file in it, after a moment. */
+static void *make_late(void *unused)
+{
+    (void)usleep(100000);
+    ck_assert_int_eq(mkdir("late", 0777), 0);
+    (void)usleep(100000);
+    const int fd = open("late/file", O_CREAT | O_WRONLY, 0666);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    return unused;
+}
+
+START_TEST(late_names_are_awaited)
+{
+    struct tabft_failure f = {0};
+    pthread_t thread;
+    enter_folder();
+    ck_assert_int_eq(mkdir("folder", 0777), 0);
+    MUST(file_await("folder", 0, &f));
+    MUST(file_await("folder/..", 0, &f));
+    MUST(file_await("/", 0, &f));
+    MUST_FAIL(file_await("none", 0, &f), TABFT_SYSTEM,
+              "none: was made by another rank and is not seen on this node after 0 s: No such file or directory");
+    MUST_FAIL(file_await("none/file", 0, &f), TABFT_SYSTEM, "none/file: was made by another rank");
+    ck_assert_int_eq(pthread_create(&thread, NULL, make_late, NULL), 0);
+    MUST(file_await("late/file", 600, &f));
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    /* What is wrong in another way is not waited for. */
+    MUST(file_await("late/file/below", 600, &f));
+    leave_folder();
+}
+END_TEST
+
 UNIT_MAIN("file", writes_whole_files, rewrites_what_was_put, abandoned_leaves_nothing, existing_targets_are_refused,
           only_regular_files_are_targets, modes_follow_the_umask, file_size_limit_is_a_failure, reads_at_positions,
           only_regular_files_are_read_at_positions, streams_hide_short_reads, streams_see_a_changed_file,
           signals_remove_temporary_files, many_writers_at_once,
-          closed_standard_descriptors_are_taken, scratch_has_no_name)
+          closed_standard_descriptors_are_taken, scratch_has_no_name, late_names_are_awaited)
