@@ -8,7 +8,7 @@ command -v xz >/dev/null || { echo 'no xz (Debian: xz-utils)'; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 tar -xf "$TABFT_DATA/fuzz/corpus.tar.xz" -C "$work"
-for name in csv npy tbf table safetensors ckpt; do
+for name in csv npy tbf table safetensors ckpt manifest record options; do
     status=0
     # In one order, whatever the folder's: changes take bytes from the next file.
     find "$work/$name" -type f | sort | xargs "$top_builddir/tests/fuzz/fuzz_$name" --changed 20 >"$work/said" 2>&1 || status=$?
