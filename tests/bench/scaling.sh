@@ -44,14 +44,21 @@ column 7 4 1e-6
 # pair's copy and addition, the packing of one vector and two roots of half a vector.
 predicted items=3 ranks=2 item=0 add=1e-6
 column 6 4.096 0.001
-# Two ranks that share one core take turns.
-predicted items=2 ranks=2 cores=1
+# Two ranks that share one processor take turns; of three items on two ranks the third is computed alone; more ranks than are told
+# of are as the last.
+predicted items=2 ranks=2 slowdown=1,2
 column 5 2 1e-6
+predicted items=3 ranks=2 slowdown=1,1.5
+column 5 2.5 1e-6
+predicted items=4 ranks=4 slowdown=1,1.5
+column 5 1.5 1e-6
+predicted items=8 ranks=8 slowdown=1,3 ranks_per_node=1
+column 5 1 1e-6
 # More ranks are never slower in their items, and never more efficient.
 predicted items=64 ranks=1,2,4,8,16,32,64,128,1024 add=1e-10 update=1e-9 latency=1e-5 bandwidth=1e9 local_latency=1e-6 local_bandwidth=1e10
 awk '{ if (NR > 1 && ($5 > items || $9 > efficiency + 1e-9)) exit 1; items = $5; efficiency = $9 }' rows || fail "$(cat rows)"
 [ "$(wc -l <rows)" = 9 ] || fail 'not nine rows'
-for wrong in items=0 ranks=x parameters=-1 colour=red item=nan; do
+for wrong in items=0 ranks=x parameters=-1 colour=red item=nan slowdown=0.5 'slowdown=1,' cores=2; do
     "$model" predict "$wrong" >/dev/null 2>said && fail "$wrong is taken"
     [ "$(wc -l <said)" = 1 ] || fail "$wrong: not one line"
 done
@@ -64,5 +71,6 @@ if command -v mpirun >/dev/null && [ -f "$top_builddir/lib/tabft/tabft-engine-mp
 cat said
 [ "$(grep -cE '^ +(8|64) +(8|64|1024) ' said)" = 6 ] || fail 'not a row for each'
 [ "$(grep -c '%$' said)" = "$measure" ] || fail 'no error for each measured run'
+[ "$measure" = 0 ] || grep -q '^ *ranks ranks_a_processor ' said || fail 'does not say how many ranks share a processor'
 "$top_srcdir/tests/bench/scaling" --check 0 >said 2>&1 && fail 'a prediction without an item'
 grep -q 'needed' said || fail 'does not say what is missing'

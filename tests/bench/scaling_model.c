@@ -1,10 +1,10 @@
 /* The time of a training step on many ranks, from few measured numbers: who computes which items, what is summed, sent
  * and updated is asked of the library itself (comm/reduce_internal.h), so it is the schedule that runs. tests/bench/scaling
  * uses it.
- *   scaling_model measure PARAMETERS      under a launcher: what one rank's sums and updates and the connection of two
- *                                         ranks take, as NAME=VALUE lines for predict
- *   scaling_model predict NAME=VALUE...   a table; names as in `names` below, in seconds, bytes and floats; items and ranks
- *                                         are lists with commas */
+ *   scaling_model measure PARAMETERS      under a launcher: what one rank's sums and updates, a small collective of all ranks
+ *                                         and the connection of two take, as NAME=VALUE lines for predict
+ *   scaling_model predict NAME=VALUE...   a table; names as in `names` below, in seconds, bytes and floats; items, ranks and
+ *                                         slowdown are lists with commas */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,26 +28,26 @@ struct machine {
     double latency, bandwidth;        /* of a message between nodes; bytes/s of one rank, each way */
     double local_latency, local_bandwidth; /* the same between ranks of a node */
     double overhead;                  /* seconds that a rank spends for each message of many at a time */
-    double ranks_per_node, cores;     /* cores of a node that its ranks share; 0: each rank has its own */
+    double ranks_per_node;
     double parameters;
+    size_t n_slowdown;                /* 0: each rank has processors of its own */
+    double slowdown[LIST_MAX];        /* what a rank's computing takes while 1, 2, ... of its node's compute; the last: or more */
 };
 
 static const struct {
     const char *name;
     size_t offset;
-    double usual;
 } names[] = {
-    {"item", offsetof(struct machine, item), NAN},
-    {"add", offsetof(struct machine, add), NAN},
-    {"update", offsetof(struct machine, update), NAN},
-    {"latency", offsetof(struct machine, latency), NAN},
-    {"bandwidth", offsetof(struct machine, bandwidth), NAN},
-    {"local_latency", offsetof(struct machine, local_latency), NAN},
-    {"local_bandwidth", offsetof(struct machine, local_bandwidth), NAN},
-    {"overhead", offsetof(struct machine, overhead), NAN},
-    {"ranks_per_node", offsetof(struct machine, ranks_per_node), NAN},
-    {"cores", offsetof(struct machine, cores), 0},
-    {"parameters", offsetof(struct machine, parameters), NAN},
+    {"item", offsetof(struct machine, item)},
+    {"add", offsetof(struct machine, add)},
+    {"update", offsetof(struct machine, update)},
+    {"latency", offsetof(struct machine, latency)},
+    {"bandwidth", offsetof(struct machine, bandwidth)},
+    {"local_latency", offsetof(struct machine, local_latency)},
+    {"local_bandwidth", offsetof(struct machine, local_bandwidth)},
+    {"overhead", offsetof(struct machine, overhead)},
+    {"ranks_per_node", offsetof(struct machine, ranks_per_node)},
+    {"parameters", offsetof(struct machine, parameters)},
 };
 enum { NAMES = sizeof names / sizeof *names };
 
@@ -64,7 +64,8 @@ static size_t node_of(const struct machine *m, size_t rank) { return rank / (siz
 /* How much slower a rank is while `busy` ranks of its node compute. */
 static double crowded(const struct machine *m, size_t busy)
 {
-    return m->cores > 0 && (double)busy > m->cores ? (double)busy / m->cores : 1;
+    if (m->n_slowdown == 0 || busy == 0) return 1;
+    return m->slowdown[smaller(busy, m->n_slowdown) - 1];
 }
 
 /* A small collective: a tree over the ranks of a node, and one over the nodes. */
@@ -241,7 +242,7 @@ fail:
     return error;
 }
 
-/* Ranks 0 and 1: a small collective, and an exchange of all there is both ways. */
+/* A small collective of all ranks, a level of its tree; and an exchange of all there is both ways between ranks 0 and 1. */
 static int measure_messages(struct bench *b, double *latency, double *bandwidth, struct tabft_failure *f)
 {
     int error = 0, code = 0;
@@ -263,6 +264,7 @@ static int measure_messages(struct bench *b, double *latency, double *bandwidth,
         sample[i] = now() - from;
     }
     const double took = median(sample, SAMPLES) - *latency;
+    *latency /= ceil(log2((double)ranks));
     *bandwidth = (double)bytes / fmax(took, 1e-9);
 fail:
     free(counts);
@@ -318,8 +320,23 @@ static size_t list_of(const char *word, size_t list[LIST_MAX])
     return 0;
 }
 
+/* "1,1.4,2.1": none below 1. */
+static bool set_slowdown(struct machine *m, const char *word)
+{
+    char *end;
+    for (m->n_slowdown = 0; m->n_slowdown < LIST_MAX; word = end + 1) {
+        const double value = strtod(word, &end);
+        if (end == word || !(value >= 1) || !isfinite(value)) return false;
+        m->slowdown[m->n_slowdown++] = value;
+        if (*end == '\0') return true;
+        if (*end != ',') return false;
+    }
+    return false;
+}
+
 static bool set(struct machine *m, const char *word)
 {
+    if (strncmp(word, "slowdown=", 9) == 0) return set_slowdown(m, word + 9);
     for (size_t i = 0; i < NAMES; i++) {
         const size_t length = strlen(names[i].name);
         if (strncmp(word, names[i].name, length) != 0 || word[length] != '=') continue;
@@ -334,9 +351,10 @@ static bool set(struct machine *m, const char *word)
 
 static int run_predict(char **words)
 {
-    struct machine m;
+    struct machine m = {0};
     size_t items[LIST_MAX], ranks[LIST_MAX], n_items = 0, n_ranks = 0;
-    for (size_t i = 0; i < NAMES; i++) memcpy((char *)&m + names[i].offset, &names[i].usual, sizeof(double));
+    const double missing = NAN;
+    for (size_t i = 0; i < NAMES; i++) memcpy((char *)&m + names[i].offset, &missing, sizeof missing);
     for (; *words != NULL; words++) {
         if (strncmp(*words, "items=", 6) == 0) n_items = list_of(*words + 6, items);
         else if (strncmp(*words, "ranks=", 6) == 0) n_ranks = list_of(*words + 6, ranks);
