@@ -113,13 +113,14 @@ done
 
 # And so by each tool: an input that cannot be read at any of its reads ends it with status 4 and one line with the input's name,
 # and nothing is written; interrupted reads do not show.
-for writer in pack merge cat convert predict; do
+for writer in pack merge cat convert predict join; do
     case $writer in
     pack) inputs=table.csv ;;
     merge) inputs='part0.tbf part1.tbf' ;;
     cat) inputs=train.tbf ;;
     convert) inputs=odd.ckpt ;;
     predict) inputs='train.tbf' ;;
+    join) inputs='predicted0.tbf predicted1.tbf' ;;
     esac
     for input in $inputs; do
         case $input in /*) path=$input ;; *) path=$PWD/$input ;; esac

@@ -12,7 +12,7 @@ fi
 umount disk
 trap 'umount disk 2>/dev/null || :; rm -rf -- "$work"' EXIT
 full=0
-for writer in $writers split; do
+for writer in $writers split part; do
     pages=1
     while :; do
         mount -t tmpfs -o "size=$((pages * 4))k" none disk

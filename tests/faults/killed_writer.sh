@@ -7,7 +7,7 @@ set -eu
 . "${top_srcdir:?}/tests/faults/writers.sh"
 need_strace
 runs=0
-for writer in $writers split; do
+for writer in $writers split part; do
     most=1
     [ "$writer" != split ] || most=2
     calls_of "$writer" >calls

@@ -1,9 +1,10 @@
 # shellcheck shell=sh
 # What the tests of faults share; sourced. Works in a folder of its own, in which table.csv and config.json lie.
-# writers: the programs under test. Each writes one file; all go through lib/file. split writes out.first before it.
+# writers: the programs under test. Each writes one file; all go through lib/file. split writes out.first before it; part is one
+# part of a prediction, join puts two of them together.
 # writers is used by what sources this.
 # shellcheck disable=SC2034
-writers='sample pack merge cat init convert predict'
+writers='sample pack merge cat init convert predict join'
 sample=${top_builddir:?}/tests/faults/tbf_sample
 work=$(mktemp -d) && work=$(cd -- "$work" && pwd -P)
 trap 'rm -rf -- "$work"' EXIT
@@ -21,6 +22,8 @@ model=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors
 part=0
 while [ "$part" -lt 2 ]; do
     tabft-prep pack --quiet --target y --task classification --part "$part/2" -o "part$part.tbf" table.csv || exit 1
+    tabft-eval predict --threads 1 --estimators 1 --model "$model" --train train.tbf --test train.tbf --part "$part/2" \
+        -o "predicted$part.tbf" || exit 1
     part=$((part + 1))
 done
 
@@ -54,6 +57,10 @@ write_by() {
     convert) "$@" tabft-model convert odd.ckpt "$out" ;;
     init) "$@" tabft-model init --arch tabpfn_v2_6 --config config.json --seed 1 "$out" ;;
     predict) "$@" tabft-eval predict --threads 1 --estimators 1 --model "$model" --train train.tbf --test train.tbf -o "$out" ;;
+    part)
+        "$@" tabft-eval predict --threads 1 --estimators 1 --model "$model" --train train.tbf --test train.tbf --part 1/2 -o "$out"
+        ;;
+    join) "$@" tabft-eval merge --threads 1 -o "$out" predicted0.tbf predicted1.tbf ;;
     esac
 }
 
@@ -89,7 +96,8 @@ status_of() {
 whole() {
     case $1 in
     sample) "$sample" verify "$2" ;;
-    pack | merge | predict) tabft-prep verify "$2" >/dev/null ;;
+    pack | merge | predict | join) tabft-prep verify "$2" >/dev/null ;;
+    part) cmp -s predicted1.tbf "$2" ;;
     cat) tabft-prep cat train.tbf | cmp -s - "$2" ;;
     split) tabft-prep verify "$2" >/dev/null && tabft-prep verify "$2.first" >/dev/null ;;
     convert) tabft-model diff "$top_srcdir/tests/data/ckpt/odd.safetensors" "$2" >/dev/null ;;
