@@ -159,13 +159,59 @@ static void bench_pointwise(const struct bench *b, size_t rows, size_t width)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-/* v3 at its published size on 1,000 rows of 20 columns: rows of 24 tokens, then a row a token. */
+/* v3 at its published size on 1,000 rows of 20 columns: cells of columns meet in 128 points, rows of 24 tokens, then a
+ * row a token. */
 static void bench_v3(const struct bench *b)
 {
-    const size_t e = 512, h = 8, context = 800, query = 200, rows = context + query;
-    bench_linear(b, rows * 24, 128, 384);
-    bench_linear(b, rows, e, 3 * e);
+    const size_t e = 512, h = 8, context = 800, query = 200, rows = context + query, columns = 20, tokens = 24;
+    const size_t cell = 128, points = 128;
+    bench_linear(b, rows * tokens, cell, 3 * cell);
+    bench_linear(b, rows * tokens, cell, 2 * cell);
+    bench_linear(b, rows * tokens, 2 * cell, cell);
+    bench_linear(b, rows * h, e / h, e / h);
+    bench_linear(b, rows, e, e);
     bench_linear(b, rows, e, 2 * e);
+    bench_linear(b, rows, 2 * e, e);
+    bench_linear(b, rows, 2 * e, 4 * e);
+    const struct op_attention gather = {.sequences = columns,
+                                        .n_context = points,
+                                        .n_keys = context,
+                                        .heads = h,
+                                        .width = cell / h,
+                                        .context_kv_heads = h,
+                                        .query_kv_heads = h,
+                                        .q = {points * cell, cell, 0},
+                                        .k = {2 * cell, columns * 2 * cell, 0},
+                                        .v = {2 * cell, columns * 2 * cell, cell},
+                                        .o = {points * cell, cell, 0},
+                                        .statistics = {points * 2 * h, 2 * h, 0}};
+    bench_attention(b, "attention of v3's points", &gather, cell, 2 * cell * (context / points + 1));
+    const struct op_attention spread = {.sequences = columns,
+                                        .n_context = rows,
+                                        .n_keys = points,
+                                        .heads = h,
+                                        .width = cell / h,
+                                        .context_kv_heads = h,
+                                        .query_kv_heads = h,
+                                        .q = {cell, columns * cell, 0},
+                                        .k = {points * 2 * cell, 2 * cell, 0},
+                                        .v = {points * 2 * cell, 2 * cell, cell},
+                                        .o = {cell, columns * cell, 0},
+                                        .statistics = {2 * h, columns * 2 * h, 0}};
+    bench_attention(b, "attention to v3's points", &spread, cell, 2 * cell);
+    const struct op_attention within = {.sequences = rows,
+                                        .n_context = tokens,
+                                        .n_keys = tokens,
+                                        .heads = h,
+                                        .width = cell / h,
+                                        .context_kv_heads = h,
+                                        .query_kv_heads = h,
+                                        .q = {tokens * cell, cell, 0},
+                                        .k = {tokens * 2 * cell, 2 * cell, 0},
+                                        .v = {tokens * 2 * cell, 2 * cell, cell},
+                                        .o = {tokens * cell, cell, 0},
+                                        .statistics = {tokens * 2 * h, 2 * h, 0}};
+    bench_attention(b, "attention within v3's rows", &within, cell, 2 * cell);
     const struct op_attention a = {.sequences = 1,
                                    .n_context = context,
                                    .n_query = query,
