@@ -9,6 +9,10 @@
 #include "tensor/cpu/simd_internal.h"
 
 enum { TILE_VECS = 2, TILE_COLUMNS = TILE_VECS * SIMD_WIDTH };
+/* Numbers of b that the second cache has room for beside what else a product touches. */
+enum { PANELS_WHOLE = 1 << 19, PANELS_SOME = 1 << 18 };
+/* A tile's share of a, copied: so many numbers a row at most, rows so far apart. */
+enum { COPY_MOST = 2048, COPY_ROW = COPY_MOST + 16, COPY_STEP = 16 };
 
 /* ---- matrix products ---- */
 
@@ -105,44 +109,78 @@ INLINE void tile_of(size_t rows, const bool half, const bool unit_step, const st
     }
 }
 
-/* The lines of a that the tiles below this one need, a share for each panel: the next tile's rows where they follow
- * each other (those of a large tensor), or the lines behind this tile's where all together are no small matter. */
-INLINE struct fetch fetch_ahead(const bool unit_step, const struct product *p, size_t i, size_t j)
+/* The lines of a that the tiles below this one need, a share for each of the panels that pass by, from column `begin` to
+ * `end`: the next tile's rows where they follow each other (those of a large tensor), or the lines behind this tile's
+ * where all together are no small matter. */
+INLINE struct fetch fetch_ahead(const bool unit_step, const struct product *p, size_t i, size_t j, size_t begin,
+                                size_t n)
 {
     const size_t small = 1 << 14;
     if (i + TILE_ROWS >= p->m || (unit_step ? p->a_row != p->k : p->k * p->a_step <= small))
         return (struct fetch){p->a, 0, 0};
     const size_t rows = smaller(TILE_ROWS, p->m - i - TILE_ROWS), lines = unit_step ? rows * p->k / LINE : p->k;
-    const size_t first = lines * j / p->n, end = smaller(lines * (j + TILE_COLUMNS) / p->n, lines);
+    const size_t first = lines * (j - begin) / n, end = smaller(lines * (j - begin + TILE_COLUMNS) / n, lines);
     if (unit_step) return (struct fetch){p->a + (i + TILE_ROWS) * p->k + first * LINE, LINE, end - first};
     return (struct fetch){p->a + i + TILE_ROWS + rows - 1 + first * p->a_step, p->a_step, end - first};
 }
 
-INLINE void product_of(const bool unit_step, const struct product *p)
+/* Columns `begin` to `end` of c. copy: room for the rows of a tile [TILE_ROWS][COPY_ROW], where they are copied first,
+ * or NULL. */
+INLINE void product_part(const bool unit_step, const struct product *p, size_t begin, size_t end, float *copy)
 {
+    struct product q = *p;
+    if (copy != NULL) *(unit_step ? &q.a_row : &q.a_step) = unit_step ? COPY_ROW : COPY_STEP;
     for (size_t i = 0; i < p->m; i += TILE_ROWS) {
-        size_t rows = smaller(TILE_ROWS, p->m - i);
+        const size_t rows = smaller(TILE_ROWS, p->m - i);
         const float *a = p->a + i * p->a_row;
-        for (size_t j = 0; j < p->n; j += TILE_COLUMNS) {
+        if (copy != NULL) {
+            for (size_t r = 0; unit_step && r < rows; r++)
+                memcpy(copy + r * COPY_ROW, a + r * p->a_row, p->k * sizeof *a);
+            for (size_t s = 0; !unit_step && s < p->k; s++)
+                memcpy(copy + s * COPY_STEP, a + s * p->a_step, rows * sizeof *a);
+            a = copy;
+        }
+        for (size_t j = begin; j < end; j += TILE_COLUMNS) {
             const float *init = p->init == NULL ? NULL : p->init + i * p->init_row + j;
             float *const c = p->c + i * p->c_row + j;
-            const struct fetch fetch = fetch_ahead(unit_step, p, i, j);
-            const size_t columns = smaller(TILE_COLUMNS, p->n - j);
-            if (columns > SIMD_WIDTH) tile_of(rows, false, unit_step, p, a, p->b + j * p->k, c, init, columns, fetch);
-            else tile_of(rows, true, unit_step, p, a, p->b + j * p->k, c, init, columns, fetch);
+            const struct fetch fetch = fetch_ahead(unit_step, p, i, j, begin, end - begin);
+            const size_t columns = smaller(TILE_COLUMNS, end - j);
+            if (columns > SIMD_WIDTH) tile_of(rows, false, unit_step, &q, a, p->b + j * p->k, c, init, columns, fetch);
+            else tile_of(rows, true, unit_step, &q, a, p->b + j * p->k, c, init, columns, fetch);
         }
     }
 }
 
-static void product_rows(const struct product *p) { product_of(true, p); }
-static void product_columns(const struct product *p) { product_of(false, p); }
+/* As many panels at a time as stay in the second cache while all rows pass by; all of them where they do anyway. */
+INLINE void product_of(const bool unit_step, const struct product *p, float *copy)
+{
+    const size_t whole = (size_t)PANELS_WHOLE / p->k, some = (size_t)PANELS_SOME / p->k / TILE_COLUMNS * TILE_COLUMNS;
+    const size_t step = p->n <= whole ? p->n : some > TILE_COLUMNS ? some : TILE_COLUMNS;
+    for (size_t begin = 0; begin < p->n; begin += step)
+        product_part(unit_step, p, begin, smaller(begin + step, p->n), copy);
+}
+
+static void product_rows(const struct product *p) { product_of(true, p, NULL); }
+static void product_columns(const struct product *p) { product_of(false, p, NULL); }
+__attribute__((noinline)) static void product_rows_copied(const struct product *p)
+{
+    _Alignas(64) float copy[TILE_ROWS * COPY_ROW];
+    product_of(true, p, copy);
+}
+__attribute__((noinline)) static void product_columns_copied(const struct product *p)
+{
+    _Alignas(64) float copy[COPY_MOST * COPY_STEP];
+    product_of(false, p, copy);
+}
+
+/* Whether a tile's lines of a, as far apart as this, meet in the same few places of the first cache. */
+INLINE bool collide(size_t stride) { return stride * sizeof(float) % 2048 == 0; }
 
 static void product(const struct product *p)
 {
-    if (p->a_step == 1)
-        product_rows(p);
-    else
-        product_columns(p);
+    const bool rows = p->a_step == 1, copies = p->k <= COPY_MOST && p->n > 2 * TILE_COLUMNS;
+    if (copies && collide(rows ? p->a_row : p->a_step)) (rows ? product_rows_copied : product_columns_copied)(p);
+    else (rows ? product_rows : product_columns)(p);
 }
 
 static void pack_rows(size_t k, size_t n, const float *source, size_t stride, float scale, float *panels)

@@ -5,8 +5,8 @@
 #define TABFT_TENSOR_ROOM
 #include "tensor/cpu/cpu_internal.h"
 
-/* ROW_BLOCK and OUT_BLOCK: multiples of every tile's rows; SUM_ROWS: see CPU_SPLIT_ROWS. */
-enum { ROW_BLOCK = 120, OUT_BLOCK = 48, SUM_ROWS = 128 };
+/* TILE and OUT_BLOCK: multiples of every tile's rows; SUM_ROWS: see CPU_SPLIT_ROWS. */
+enum { ROW_BLOCK = 120, TILE = 12, OUT_BLOCK = 48, SUM_ROWS = 128 };
 
 struct linear {
     struct cpu *cpu;
@@ -16,7 +16,34 @@ struct linear {
     float *partial; /* [parts][out_width][in_width], or of the bias [parts][out_width] */
     float *blocks;  /* [threads][SUM_ROWS x in_width packed], or all rows packed */
     struct cpu_split split;
+    size_t row_block; /* rows that one thread takes at a time, where rows are no sum */
 };
+
+/* About ROW_BLOCK rows, such that all threads end together. Which rows are in a block changes nothing but who computes
+ * them. */
+static size_t row_block_for(size_t rows, size_t n_threads)
+{
+    const size_t few = round_up((rows + ROW_BLOCK - 1) / ROW_BLOCK, n_threads);
+    size_t best = ROW_BLOCK, least = SIZE_MAX;
+    for (size_t n = few; n <= few + 4 * n_threads; n += n_threads) {
+        const size_t block = round_up((rows + n - 1) / n, TILE), longest = n / n_threads * block;
+        if (longest >= least || block > ROW_BLOCK) continue;
+        least = longest;
+        best = block;
+    }
+    return best;
+}
+
+static struct linear linear_of(void *state, const struct op_call *call)
+{
+    struct linear l = {.cpu = state, .call = call, .sizes = call->op->linear};
+    l.panels = l.partial = l.blocks = call->scratch;
+    l.split = cpu_split_of(l.sizes.rows);
+    l.row_block = row_block_for(l.sizes.rows, l.cpu->n_threads);
+    return l;
+}
+
+static size_t row_blocks(const struct linear *l) { return (l->sizes.rows + l->row_block - 1) / l->row_block; }
 
 static size_t padded(const struct cpu *cpu, size_t n) { return round_up(n, cpu->k->nr); }
 
@@ -35,10 +62,10 @@ static void forward_block(void *context, size_t block, int thread)
 {
     const struct linear *l = context;
     const struct op_linear *s = &l->sizes;
-    const size_t first = block * ROW_BLOCK;
+    const size_t first = block * l->row_block;
     const float *bias = l->call->in[2], *residual = l->call->in[3];
     (void)thread;
-    struct product p = {.m = smaller(ROW_BLOCK, s->rows - first),
+    struct product p = {.m = smaller(l->row_block, s->rows - first),
                         .n = s->out_width,
                         .k = s->in_width,
                         .a = (const float *)l->call->in[0] + first * s->in_width,
@@ -58,13 +85,11 @@ static void forward_block(void *context, size_t block, int thread)
         for (size_t i = 0; i < p.m; i++) l->cpu->k->add(s->out_width, bias, p.c + i * s->out_width);
 }
 
-static size_t row_blocks(size_t rows) { return (rows + ROW_BLOCK - 1) / ROW_BLOCK; }
-
 static void linear_forward(void *state, const struct op_call *call)
 {
-    struct linear l = {.cpu = state, .call = call, .sizes = call->op->linear, .panels = call->scratch};
+    struct linear l = linear_of(state, call);
     threads_run(l.cpu->pool, padded(l.cpu, l.sizes.out_width) / l.cpu->k->nr, pack_weight_block, &l);
-    threads_run(l.cpu->pool, row_blocks(l.sizes.rows), forward_block, &l);
+    threads_run(l.cpu->pool, row_blocks(&l), forward_block, &l);
 }
 
 /* ---- backward ---- */
@@ -73,9 +98,9 @@ static void input_block(void *context, size_t block, int thread)
 {
     const struct linear *l = context;
     const struct op_linear *s = &l->sizes;
-    const size_t first = block * ROW_BLOCK;
+    const size_t first = block * l->row_block;
     (void)thread;
-    struct product p = {.m = smaller(ROW_BLOCK, s->rows - first),
+    struct product p = {.m = smaller(l->row_block, s->rows - first),
                         .n = s->in_width,
                         .k = s->out_width,
                         .a = l->call->d_out + first * s->out_width,
@@ -101,9 +126,9 @@ static void pack_input_panel(void *context, size_t panel, int thread)
 static void residual_block(void *context, size_t block, int thread)
 {
     const struct linear *l = context;
-    const size_t first = block * ROW_BLOCK * l->sizes.out_width;
+    const size_t first = block * l->row_block * l->sizes.out_width;
     (void)thread;
-    size_t count = smaller(ROW_BLOCK * l->sizes.out_width, l->sizes.rows * l->sizes.out_width - first);
+    size_t count = smaller(l->row_block * l->sizes.out_width, l->sizes.rows * l->sizes.out_width - first);
     l->cpu->k->add(count, l->call->d_out + first, l->call->d_in[3] + first);
 }
 
@@ -198,17 +223,11 @@ static void bias_part(void *context, size_t part, int thread)
 
 static void linear_backward(void *state, const struct op_call *call)
 {
-    struct linear l = {.cpu = state,
-                       .call = call,
-                       .sizes = call->op->linear,
-                       .panels = call->scratch,
-                       .partial = call->scratch,
-                       .blocks = call->scratch,
-                       .split = cpu_split_of(call->op->linear.rows)};
+    struct linear l = linear_of(state, call);
     const struct op_linear *s = &l.sizes;
     if (call->d_in[0] != NULL) {
         threads_run(l.cpu->pool, padded(l.cpu, s->in_width) / l.cpu->k->nr, pack_input_panel, &l);
-        threads_run(l.cpu->pool, row_blocks(s->rows), input_block, &l);
+        threads_run(l.cpu->pool, row_blocks(&l), input_block, &l);
     }
     if (call->d_in[1] != NULL && goes_by_rows(s)) weight_by_rows(&l);
     else if (call->d_in[1] != NULL) weight_by_parts(&l);
@@ -216,7 +235,7 @@ static void linear_backward(void *state, const struct op_call *call)
         threads_run(l.cpu->pool, l.split.parts, bias_part, &l);
         cpu_split_sum(l.cpu, l.split.parts, s->out_width, l.partial, call->d_in[2]);
     }
-    if (call->d_in[3] != NULL) threads_run(l.cpu->pool, row_blocks(s->rows), residual_block, &l);
+    if (call->d_in[3] != NULL) threads_run(l.cpu->pool, row_blocks(&l), residual_block, &l);
 }
 
 static size_t forward_scratch(const void *state, const struct op *op)
