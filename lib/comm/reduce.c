@@ -151,28 +151,35 @@ void reduce_slice(const struct reduce *r, size_t *begin, size_t *end)
     *end = r->l.slice_end;
 }
 
-int reduce_add(struct reduce *r, size_t item, const float *gradient, struct tabft_failure *f)
+/* Whether the gradient of `item` joins the sum that came last. */
+static bool joins(const struct reduce *r, size_t item)
+{
+    return r->depth > 0 && tree_is_node(r->n_items, r->stack[r->depth - 1].begin, item + 1);
+}
+
+int reduce_place(struct reduce *r, size_t item, float **place, bool *add, struct tabft_failure *f)
 {
     if (item != r->next_item || item >= r->l.item_end)
         return tabft_fail(f, TABFT_SYSTEM, "gradient sum: item %zu came where %zu of %zu..%zu was due", item,
                           r->next_item, r->l.item_begin, r->l.item_end);
-    r->next_item++;
+    *add = joins(r, item);
+    *place = r->slots + (*add ? r->depth - 1 : r->depth) * r->l.stride;
+    return 0;
+}
+
+void reduce_placed(struct reduce *r)
+{
+    const size_t item = r->next_item++;
     const struct vectors *v = r->v;
     struct tree_node *stack = r->stack;
-    if (r->depth > 0 && tree_is_node(r->n_items, stack[r->depth - 1].begin, item + 1)) {
-        v->add(v->state, r->slots + (r->depth - 1) * r->l.stride, gradient, r->n_parameters);
-        stack[r->depth - 1].end = item + 1;
-    } else {
-        v->copy(v->state, r->slots + r->depth * r->l.stride, gradient, r->n_parameters * sizeof *gradient);
-        stack[r->depth++] = (struct tree_node){item, item + 1};
-    }
+    if (joins(r, item)) stack[r->depth - 1].end = item + 1;
+    else stack[r->depth++] = (struct tree_node){item, item + 1};
     while (r->depth > 1 && tree_is_node(r->n_items, stack[r->depth - 2].begin, stack[r->depth - 1].end)) {
         float *left = r->slots + (r->depth - 2) * r->l.stride;
         v->add(v->state, left, left + r->l.stride, r->n_parameters);
         stack[r->depth - 2].end = stack[r->depth - 1].end;
         r->depth--;
     }
-    return 0;
 }
 
 static size_t piece_length(const struct reduce *r, int rank, size_t piece)
@@ -222,33 +229,33 @@ fail:
     return error;
 }
 
-/* The tree above the ranks' roots, for one piece of the own slice. */
-static void merge_piece(struct reduce *r, size_t piece, float *slice_out)
+/* The tree above the ranks' roots, for one piece of the own slice. It ends where the piece of the first root was, which
+ * has been packed. */
+static void merge_piece(struct reduce *r, size_t piece)
 {
     const struct vectors *v = r->v;
     const size_t n = piece_length(r, r->rank, piece);
     for (size_t m = 0; m + 1 < r->l.n_roots; m++)
         v->add(v->state, r->receive + r->merges[m].to * n, r->receive + r->merges[m].from * n, n);
-    v->copy(v->state, slice_out + piece * r->l.piece, r->receive, n * sizeof(float));
+    v->copy(v->state, r->slots + r->l.slice_begin + piece * r->l.piece, r->receive, n * sizeof(float));
 }
 
-int reduce_finish(struct reduce *r, float *slice_out, struct tabft_failure *f)
+int reduce_finish(struct reduce *r, float **slice, struct tabft_failure *f)
 {
     int error = 0;
     if (r->next_item != r->l.item_end)
         return tabft_fail(f, TABFT_SYSTEM, "gradient sum: finished before item %zu of %zu..%zu came", r->next_item,
                           r->l.item_begin, r->l.item_end);
-    if (r->size == 1) {
-        r->v->copy(r->v->state, slice_out, r->slots, r->n_parameters * sizeof *slice_out);
-    } else {
+    if (r->size > 1) {
         /* Slow ranks are waited for here, at little cost, so that the exchanges run while all are awake. */
         TRY(comm_barrier(r->c, f));
         for (size_t piece = 0; piece < r->l.n_pieces; piece++) {
             pack_piece(r, piece);
             TRY(exchange_piece(r, f));
-            merge_piece(r, piece, slice_out);
+            merge_piece(r, piece);
         }
     }
+    *slice = r->slots + r->l.slice_begin;
     r->depth = 0;
     r->next_item = r->l.item_begin;
 fail:

@@ -2,13 +2,14 @@
  * one gradient vector of P floats. Their sum follows the binary tree of tree.h over [0, n_items), whose shape
  * depends on n_items alone, each node being left + right in float32. So its bits do not depend on the number of
  * ranks or threads. Ranks own contiguous runs of items and slices of the parameters; both may be empty, then a rank
- * only takes part in the collectives. Everything but reduce_share, reduce_bytes, reduce_items, reduce_slice and
- * reduce_add is a collective. Gradients, slices and weights lie in the memory of a struct vectors, the host's or a GPU's;
+ * only takes part in the collectives. Everything but reduce_share, reduce_bytes, reduce_items, reduce_slice,
+ * reduce_place and reduce_placed is a collective. Gradients, slices and weights lie in the memory of a struct vectors, the host's or a GPU's;
  * what is written to them is there for operations that are called later, and for others after `finish`. Losses and norms
  * are the host's. */
 #ifndef TABFT_COMM_REDUCE_H
 #define TABFT_COMM_REDUCE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/failure.h"
@@ -36,19 +37,21 @@ void reduce_slice(const struct reduce *r, size_t *begin, size_t *end); /* the pa
  * tree). */
 size_t reduce_bytes(size_t n_items, size_t n_parameters, int size, int rank);
 
-/* Adds item's gradient (float32 [n_parameters], not kept) into this rank's partial sums; items come in ascending
- * order, each once. TABFT_SYSTEM when they do not. */
-int reduce_add(struct reduce *r, size_t item, const float *gradient, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Ships the partial sums and finishes the tree for the own slice: slice_out [end - begin] of reduce_slice = sum
- * over all items (not divided by anything). Then the next step's items may come. slice_out may be the buffer that
- * gradients came in. */
-int reduce_finish(struct reduce *r, float *slice_out, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Where an item's gradient (float32 [n_parameters]) goes: to *place, one of this rank's partial sums, and if *add it is
+ * added to what is there, number by number, when it is whole; so it needs no vector of its own. Items come in ascending
+ * order, each once: TABFT_SYSTEM when they do not. */
+int reduce_place(struct reduce *r, size_t item, float **place, bool *add, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The gradient of the item last asked for is there. */
+void reduce_placed(struct reduce *r);
+/* Ships the partial sums and finishes the tree for the own slice: *slice [end - begin] of reduce_slice = sum over all
+ * items (not divided by anything). It lies in r's memory until the next step's first item comes. */
+int reduce_finish(struct reduce *r, float **slice, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* All ranks' slices of `values` [n_parameters] are brought to everyone (each rank has filled its own slice in
  * place). */
 int reduce_gather(struct reduce *r, float *values, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Sum over all parameters of value^2 in float64, the squared gradient norm, the same bits on every rank whatever
  * the slices: in a block eight interleaved sums, then those pairwise; blocks along the tree of tree.h. `slice` as
- * slice_out above. */
+ * above. */
 int reduce_square_sum(struct reduce *r, const float *slice, double *sum, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* One double per item (losses): every rank has filled its own items in place, all get all [n_items]. */
 int reduce_item_values(struct reduce *r, double *values, struct tabft_failure *f) TABFT_MUST_CHECK;

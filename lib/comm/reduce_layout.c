@@ -40,7 +40,8 @@ void reduce_layout_of(size_t n_items, size_t n_parameters, int size, int rank, s
     *l = (struct reduce_layout){0};
     reduce_share(n_items, size, rank, &l->item_begin, &l->item_end);
     reduce_slice_of(n_parameters, size, rank, &l->slice_begin, &l->slice_end);
-    l->n_slots = tree_stack_depth(n_items, l->item_begin, l->item_end);
+    /* A rank without items finishes its slice in one, too. */
+    l->n_slots = larger(1, tree_stack_depth(n_items, l->item_begin, l->item_end));
     l->stride = (n_parameters + 15) / 16 * 16;
     l->n_blocks = (l->slice_end - l->slice_begin + REDUCE_BLOCK - 1) / REDUCE_BLOCK;
     size_t most_roots = 0;

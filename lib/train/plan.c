@@ -114,7 +114,7 @@ fail:
 
 static void add_total(struct train_plan *p)
 {
-    p->total = p->weights + p->gradients + p->partial_sums + p->moments + p->best_weights + p->table + p->window +
+    p->total = p->weights + p->partial_sums + p->moments + p->best_weights + p->table + p->window +
                p->data + p->preprocessing + p->activations + p->scratch + p->checkpoint + p->logits + p->process;
 }
 
@@ -183,7 +183,6 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
         .n_items = chunks * (size_t)o->estimators,
         .recompute = recompute,
         .weights = model_weight_bytes(m),
-        .gradients = n * sizeof(float),
         .moments = optimiser_bytes(slice),
         .best_weights = s->n_valid > 0 && o->patience > 0 && o->epochs >= o->validation_frequency
                             ? slice * sizeof(float)
@@ -313,7 +312,6 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         size_t bytes;
     } line[] = {
         {"weights", p->weights},
-        {"gradients", p->gradients},
         {"partial_sums", p->partial_sums},
         {"moments", p->moments},
         {"best_weights", p->best_weights},

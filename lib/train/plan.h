@@ -20,7 +20,7 @@ struct train_plan {
     enum model_recompute recompute;
     bool validating;                      /* the peak is in a validation, else in a training step */
     size_t n_context, n_query, n_columns; /* the largest call of the network in that phase */
-    size_t weights, gradients, partial_sums, moments, best_weights;
+    size_t weights, partial_sums, moments, best_weights;
     size_t table;                /* this rank's share of the cells that its node's ranks share */
     size_t window;               /* --stream: rows read ahead, instead of those */
     size_t data;                 /* targets, lists of rows, and the rows of one chunk or validation */

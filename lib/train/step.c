@@ -33,14 +33,16 @@ bool step_targets_equal(const struct trainer *t, const struct chunk *chunk)
     return true;
 }
 
-/* One item; its gradient joins this rank's partial sums. */
+/* One item, whose gradient goes straight into one of this rank's partial sums. */
 static int compute_item(struct trainer *t, const struct step *s, size_t item, struct tabft_failure *f)
 {
     int error = 0;
     size_t estimator = item % (size_t)t->o->estimators;
     const struct chunk *chunk = s->chunk[item / (size_t)t->o->estimators];
-    TRY(item_compute(t, chunk, estimator, t->reduce_n, &t->loss[item], f));
-    TRY(reduce_add(t->reduce, item, t->gradient, f));
+    struct item_sum sum = {.n_items = t->reduce_n};
+    TRY(reduce_place(t->reduce, item, &sum.gradient, &sum.add, f));
+    TRY(item_compute(t, chunk, estimator, &sum, &t->loss[item], f));
+    reduce_placed(t->reduce);
 fail:
     if (error < 0)
         (void)tabft_fail_prefix(f, "estimator %zu, chunk %zu, epoch %" PRIu64 ", step %" PRIu64, estimator, chunk->id,
@@ -81,12 +83,13 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
 {
     int error = 0;
     double squares, loss = 0;
+    float *gradient;
     TRY(trainer_agree(t, fit_reduction(t, s->n_chunks * (size_t)t->o->estimators, f), f));
     TRY(compute_items(t, s, f));
     TRY(reduce_item_values(t->reduce, t->loss, f));
     for (size_t i = 0; i < t->reduce_n; i++) loss += t->loss[i];
-    TRY(reduce_finish(t->reduce, t->gradient, f));
-    TRY(reduce_square_sum(t->reduce, t->gradient, &squares, f));
+    TRY(reduce_finish(t->reduce, &gradient, f));
+    TRY(reduce_square_sum(t->reduce, gradient, &squares, f));
     *out = (struct step_outcome){.loss = loss, .norm = sqrt(squares)};
     if (!isfinite(out->norm)) {
         /* Every rank has the same bits here, so all say so. */
@@ -100,7 +103,7 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
         .weight_decay = t->o->weight_decay,
         .clip = optimiser_clip(out->norm, t->o->clip),
     };
-    optimiser_step(t->optimiser, &update, t->values + t->slice_begin, t->gradient);
+    optimiser_step(t->optimiser, &update, t->values + t->slice_begin, gradient);
     TRY(reduce_gather(t->reduce, t->values, f));
 fail:
     return error;

@@ -56,13 +56,12 @@ struct trainer {
     int32_t *permutation; /* of classification: [estimators][n_classes], the same in every chunk */
     double *borders;      /* of regression: [model_outputs + 1] */
 
-    /* What a step changes lies in the memory of `vectors`: values, gradient, best, and what reduce and optimiser hold. */
+    /* What a step changes lies in the memory of `vectors`: values, best, and what reduce and optimiser hold. */
     struct vectors vectors;
     float *values;         /* [n_parameters] the weights that are trained; on the host, `weights` themselves */
     struct reduce *reduce; /* for reduce_n items; steps of fewer chunks get their own */
     size_t reduce_n, slice_begin, slice_end;
     struct optimiser *optimiser; /* of the own slice */
-    float *gradient;             /* [n_parameters]: an item's gradient, then the own slice of the sum */
     float *best;                 /* own slice of the best weights; NULL without early stopping */
     double *loss;                /* [items of a full step] */
     struct item_room room;       /* for training steps; empty on a rank without items and while validating */
@@ -121,9 +120,15 @@ int trainer_weights_fetch(struct trainer *t, struct tabft_failure *f) TABFT_MUST
 /* The memory of training steps: taken before the first and after a validation, given back before one. */
 int item_room_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 void item_room_close(struct trainer *t);
-/* One forward and backward of an estimator on a chunk: loss and gradient (t->gradient) over `n_items`. */
-int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator, size_t n_items, double *loss,
-                 struct tabft_failure *f) TABFT_MUST_CHECK;
+/* What an item is a part of. */
+struct item_sum {
+    size_t n_items;
+    float *gradient; /* where its gradient goes, or */
+    bool add;        /* is added to */
+};
+/* One forward and backward of an estimator on a chunk: loss and gradient over sum->n_items. */
+int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator, const struct item_sum *sum,
+                 double *loss, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Forgets the chunk that was computed last. */
 void item_room_clear(struct trainer *t);
 

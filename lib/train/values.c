@@ -1,4 +1,4 @@
-/* What a step changes: weights, gradient, sums, moments and best weights, in the memory in which the run computes. */
+/* What a step changes: weights, sums of gradients, moments and best weights, in the memory in which the run computes. */
 #include "train/train_internal.h"
 
 /* A vector of floats where steps compute. */
@@ -21,7 +21,6 @@ int trainer_values_open(struct trainer *t, struct tabft_failure *f)
         TRY(vector_new(t, &t->values, t->n_parameters, "the weights", f));
         v->copy_in(v->state, t->values, t->weights, t->n_parameters * sizeof *t->values);
     }
-    TRY(vector_new(t, &t->gradient, t->n_parameters, "the gradient", f));
     t->reduce_n = t->plan.n_items;
     TRY(reduce_open(&t->reduce, t->c, v, t->reduce_n, t->n_parameters, f));
     reduce_slice(t->reduce, &t->slice_begin, &t->slice_end);
@@ -43,7 +42,6 @@ void trainer_values_close(struct trainer *t)
     reduce_close(t->reduce);
     if (v->memory_free == NULL) return; /* it was not come to */
     v->memory_free(v->state, t->best);
-    v->memory_free(v->state, t->gradient);
     if (!v->host) v->memory_free(v->state, t->values);
 }
 

@@ -106,14 +106,14 @@ static double piece_of(const struct reduce_layout *l, size_t piece)
     return begin >= length ? 0 : (double)smaller(l->piece, length - begin);
 }
 
-/* Vectors that a rank copies or adds while items [begin, end) come, as reduce_add does; most of one item in *most. */
+/* Vectors that a rank adds while items [begin, end) come, as reduce_placed does; most of one item in *most. */
 static size_t vectors_of(size_t n_items, size_t begin, size_t end, size_t *most)
 {
     struct tree_node stack[TREE_COVER_MAX];
     size_t depth = 0, n = 0;
     *most = 0;
     for (size_t item = begin; item < end; item++) {
-        size_t own = 1;
+        size_t own = 0;
         if (depth > 0 && tree_is_node(n_items, stack[depth - 1].begin, item + 1)) stack[depth - 1].end = item + 1;
         else stack[depth++] = (struct tree_node){item, item + 1};
         for (; depth > 1 && tree_is_node(n_items, stack[depth - 2].begin, stack[depth - 1].end); depth--, own++)

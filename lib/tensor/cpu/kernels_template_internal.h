@@ -10,7 +10,7 @@
 
 enum { TILE_VECS = 2, TILE_COLUMNS = TILE_VECS * SIMD_WIDTH };
 /* Numbers of b that the second cache has room for beside what else a product touches. */
-enum { PANELS_WHOLE = 1 << 19, PANELS_SOME = 1 << 18 };
+enum { PANELS_WHOLE = 1 << 19, PANELS_SOME = 9 << 15 };
 /* A tile's share of a, copied: so many numbers a row at most, rows so far apart. */
 enum { COPY_MOST = 2048, COPY_ROW = COPY_MOST + 16, COPY_STEP = 16 };
 
@@ -154,8 +154,8 @@ INLINE void product_part(const bool unit_step, const struct product *p, size_t b
 /* As many panels at a time as stay in the second cache while all rows pass by; all of them where they do anyway. */
 INLINE void product_of(const bool unit_step, const struct product *p, float *copy)
 {
-    const size_t whole = (size_t)PANELS_WHOLE / p->k, some = (size_t)PANELS_SOME / p->k / TILE_COLUMNS * TILE_COLUMNS;
-    const size_t step = p->n <= whole ? p->n : some > TILE_COLUMNS ? some : TILE_COLUMNS;
+    const size_t some = PANELS_SOME / (p->k + 1) / TILE_COLUMNS * TILE_COLUMNS;
+    const size_t step = p->n * p->k <= PANELS_WHOLE ? p->n : some > TILE_COLUMNS ? some : TILE_COLUMNS;
     for (size_t begin = 0; begin < p->n; begin += step)
         product_part(unit_step, p, begin, smaller(begin + step, p->n), copy);
 }

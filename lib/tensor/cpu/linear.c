@@ -25,7 +25,7 @@ static size_t row_block_for(size_t rows, size_t n_threads)
 {
     const size_t few = round_up((rows + ROW_BLOCK - 1) / ROW_BLOCK, n_threads);
     size_t best = ROW_BLOCK, least = SIZE_MAX;
-    for (size_t n = few; n <= few + 4 * n_threads; n += n_threads) {
+    for (size_t n = few; rows > 0 && n <= few + 4 * n_threads; n += n_threads) {
         const size_t block = round_up((rows + n - 1) / n, TILE), longest = n / n_threads * block;
         if (longest >= least || block > ROW_BLOCK) continue;
         least = longest;

@@ -156,7 +156,7 @@ static int sum_shape(struct comm *c, struct threads *pool, size_t items, size_t 
 {
     int error = 0;
     struct reduce *r = NULL;
-    float *values = NULL;
+    float *values = NULL, *slice;
     double *losses = NULL, square = 0;
     char hash[2 * SHA256_DIGEST_SIZE + 1], loss_hash[2 * SHA256_DIGEST_SIZE + 1];
     struct timespec from, to;
@@ -169,15 +169,19 @@ static int sum_shape(struct comm *c, struct threads *pool, size_t items, size_t 
     size_t begin, end;
     reduce_items(r, &begin, &end);
     for (size_t item = begin; item < end; item++) {
-        for (size_t p = 0; p < parameters; p++) values[p] = gradient_of(item, p);
+        float *place;
+        bool add;
+        TRY(reduce_place(r, item, &place, &add, f));
+        for (size_t p = 0; p < parameters; p++) place[p] = (add ? place[p] : 0) + gradient_of(item, p);
+        reduce_placed(r);
         losses[item] = 1.0 / (double)(item + 3);
-        TRY(reduce_add(r, item, values, f));
     }
     TRY(comm_barrier(c, f));
     clock_gettime(CLOCK_MONOTONIC, &from);
     reduce_slice(r, &begin, &end);
-    TRY(reduce_finish(r, values + begin, f));
-    TRY(reduce_square_sum(r, values + begin, &square, f));
+    TRY(reduce_finish(r, &slice, f));
+    TRY(reduce_square_sum(r, slice, &square, f));
+    memcpy(values + begin, slice, (end - begin) * sizeof *values);
     TRY(reduce_gather(r, values, f));
     clock_gettime(CLOCK_MONOTONIC, &to);
     TRY(reduce_item_values(r, losses, f));

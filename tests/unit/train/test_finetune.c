@@ -31,7 +31,9 @@ struct replay {
     struct vectors vectors;
     struct reduce *reduce;
     struct optimiser *optimiser;
-    float *gradient, *start; /* start: the base model's weights */
+    float *gradient; /* where the next estimator's goes, or is added; then the step's */
+    bool add;
+    float *start; /* the base model's weights */
 };
 
 static void replay_open(struct replay *r, const struct recorded_run *run)
@@ -40,7 +42,6 @@ static void replay_open(struct replay *r, const struct recorded_run *run)
     r->recorded = run;
     r->m = open_model(run);
     const size_t n = model_parameters(r->m);
-    MUST(memory_new_aligned(&r->gradient, n, sizeof *r->gradient, "gradient", &f));
     MUST(memory_new(&r->start, n, sizeof *r->start, "weights", &f));
     memcpy(r->start, model_values(r->m), n * sizeof *r->start);
     MUST(model_run_open(&r->run, r->m, (struct model_shape){CONTEXT, QUERY, COLUMNS_MAX}, MODEL_RECOMPUTE_BLOCK, true,
@@ -56,7 +57,6 @@ static void replay_close(struct replay *r)
     reduce_close(r->reduce);
     model_run_close(r->run);
     model_close(r->m);
-    free(r->gradient);
     free(r->start);
 }
 
@@ -74,14 +74,18 @@ static double replay_estimator(struct replay *r, size_t step, size_t estimator)
                                                        .crps = 1.0,
                                                        .mse = 1.0,
                                                        .mse_most = INFINITY,
-                                                       .scale = 1.0 / ESTIMATORS};
+                                                       .scale = 1.0 / ESTIMATORS,
+                                                       .add = r->add};
         MUST(model_gradient_regression(r->run, model_values(r->m), &input, &target, &loss, r->gradient, &f));
         return loss;
     }
     int32_t label[QUERY];
     for (size_t i = 0; i < QUERY; i++) label[i] = (int32_t)b.asked[i];
-    const struct model_target target = {
-        .y_query = label, .class_permutation = b.permutation, .n_classes = CLASSES, .scale = 1.0 / ESTIMATORS};
+    const struct model_target target = {.y_query = label,
+                                        .class_permutation = b.permutation,
+                                        .n_classes = CLASSES,
+                                        .scale = 1.0 / ESTIMATORS,
+                                        .add = r->add};
     MUST(model_gradient(r->run, model_values(r->m), &input, &target, &loss, r->gradient, &f));
     return loss;
 }
@@ -92,10 +96,11 @@ static double replay_step(struct replay *r, size_t step, double *length)
     struct tabft_failure f = {0};
     double sum = 0, squares;
     for (size_t j = 0; j < ESTIMATORS; j++) {
+        MUST(reduce_place(r->reduce, j, &r->gradient, &r->add, &f));
         sum += replay_estimator(r, step, j);
-        MUST(reduce_add(r->reduce, j, r->gradient, &f));
+        reduce_placed(r->reduce);
     }
-    MUST(reduce_finish(r->reduce, r->gradient, &f));
+    MUST(reduce_finish(r->reduce, &r->gradient, &f));
     MUST(reduce_square_sum(r->reduce, r->gradient, &squares, &f));
     *length = sqrt(squares);
     struct optimiser_step update = {.learning_rate = ckpt_value(get("%s.lr", r->recorded->name), step),
