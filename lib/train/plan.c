@@ -12,9 +12,11 @@
 #include "train/state.h"
 
 enum {
-    PROCESS_BYTES = 4 << 20, /* program, C library, stacks; measured */
+    PROCESS_BYTES = 5 << 20, /* program and C library, of which 4.2 MB were seen; stack */
+    THREAD_BYTES = 64 << 10, /* its stack, and where it allocates */
+    RANKS_LOOKED_AT = 64,
     READING_BYTES = 90,      /* a bucket, while distributions are read (ensemble_add_means) */
-    ENGINE_BYTES = 12 << 20  /* what PMIx and an MPI add; measured with Open MPI 4.1 and 2 to 8 ranks */
+    ENGINE_BYTES = 15 << 20  /* what PMIx and an MPI add: Open MPI 4.1, 2 to 8 ranks, 6 to 9 MiB by mpirun, 14 by srun */
 };
 
 /* ---- what is there ---- */
@@ -123,7 +125,10 @@ static void add_answers(struct train_plan *p, const struct model *m, const struc
 {
     size_t rows = p->n_context + p->n_query, borders = model_outputs(m) + 1;
     p->data += s->n_texts * p->n_context * sizeof(double);
-    if (!s->is_regression) return;
+    if (!s->is_regression) {
+        if (!p->validating) p->data += rows * sizeof(int32_t);
+        return;
+    }
     p->data += (s->n_train + s->n_valid) * (sizeof(double) - sizeof(int32_t)); /* targets instead of labels */
     if (!p->validating) p->data += rows * sizeof(double) + p->n_query * sizeof(float);
     p->data += p->n_context * sizeof(double) + borders * (2 * sizeof(double) + sizeof(bool));
@@ -171,6 +176,17 @@ fail:
     return error;
 }
 
+/* Rank 0 has most items and the longest slice, but one whose items straddle the tree holds more sums. */
+static size_t sums_of_fullest(size_t n_items, size_t n_parameters, int n_ranks)
+{
+    size_t most = 0;
+    for (int rank = 0; rank < n_ranks && rank < RANKS_LOOKED_AT; rank++) {
+        const size_t bytes = reduce_bytes(n_items, n_parameters, n_ranks, rank);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static int plan_for(struct train_plan *plan, const struct model *m, const struct train_options *o,
                     const struct train_sizes *s, const struct train_place *place, enum model_recompute recompute,
                     struct tabft_failure *f)
@@ -189,9 +205,9 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
                             : 0,
         .table = o->stream ? 0 : s->cell_bytes / (size_t)place->n_local + (place->n_local > 1),
         .window = o->stream ? s->window_bytes : 0,
-        .process = PROCESS_BYTES + (place->engine ? ENGINE_BYTES : 0),
+        .process = PROCESS_BYTES + (size_t)place->n_threads * THREAD_BYTES + (place->engine ? ENGINE_BYTES : 0),
     };
-    p.partial_sums = reduce_bytes(p.n_items, n, p.n_ranks, 0);
+    p.partial_sums = sums_of_fullest(p.n_items, n, p.n_ranks);
     struct train_plan validating = p;
     TRY(add_phase(&p, m, o, s, place, false, f));
     if (s->n_valid > 0) {

@@ -65,16 +65,15 @@ int tensor_isa(const char **isa, struct tabft_failure *f)
 }
 
 /* Large blocks ask for large pages: attention strides through memory by whole rows of a table, a page or more each
- * time. */
+ * time. What is behind the last whole one stays in small pages, so that a block takes no more than was planned. */
 static int cpu_memory_new(void *state, void **out, size_t bytes, const char *what, struct tabft_failure *f)
 {
     const size_t page = (size_t)1 << 21;
     (void)state;
     if (bytes < 4 * page) return memory_new_aligned(out, bytes, 1, what, f);
-    size_t whole;
-    if (!size_add(bytes, page - 1, &whole) || posix_memalign(out, page, whole / page * page) != 0)
+    if (posix_memalign(out, page, bytes) != 0)
         return tabft_fail(f, TABFT_SYSTEM, "no memory for %s (%zu bytes); give the job more memory", what, bytes);
-    (void)madvise(*out, whole / page * page, MADV_HUGEPAGE); /* a wish: without it the same numbers come, later */
+    (void)madvise(*out, bytes / page * page, MADV_HUGEPAGE); /* a wish: without it the same numbers come, later */
     return 0;
 }
 
