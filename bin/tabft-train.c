@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 #include "file/file.h"
 #include "tensor/cpu/cpu.h"
+#include "tensor/device.h"
 #include "tool.h"
 #include "train/train.h"
 
@@ -83,6 +84,8 @@ static int put_version(struct tabft_failure *f)
     tool_version(name);
     comm_describe(found, sizeof found);
     (void)fputs(found, stdout);
+    tensor_device_describe(tensor_device_plugin_open, found, sizeof found);
+    (void)fputs(found, stdout);
     TRY(tensor_isa(&isa, f));
     (void)printf("  instruction set: %s\n", isa);
 fail:
@@ -134,10 +137,18 @@ static const char *engine_name(const struct train_options *o)
 
 /* ---- the run ---- */
 
+static int find_device(const struct train_options *o, struct tensor_device *device, struct tabft_failure *f)
+{
+    static const char *const names[] = {"auto", "cpu", "cuda"};
+    return tensor_device_find(device, names[o->device - TRAIN_DEVICE_AUTO], o->plan, tensor_device_plugin_open, f);
+}
+
 static int plan(const struct train_options *o, struct tabft_failure *f)
 {
-    char *text;
-    int error = train_plan(o, &text, f);
+    char *text = NULL;
+    struct tensor_device device;
+    int error = find_device(o, &device, f);
+    if (error == 0) error = train_plan(o, &device, &text, f);
     if (text != NULL) (void)fputs(text, stdout);
     free(text);
     return error;
@@ -169,13 +180,17 @@ static int run(const struct train_options *o, struct tabft_failure *f)
     struct screen screen = {.terminal = isatty(STDERR_FILENO) == 1, .last = time(NULL)};
     struct train_report report = {.say = say, .progress = show_progress, .context = &screen};
     struct train_result result = {.speaker = -1};
+    struct tensor_device device;
+    struct tabft_failure missing = {0};
+    const int found = find_device(o, &device, &missing); /* said when the other ranks can be told */
     struct comm_options options = {.engine = engine_name(o),
-                                   .gpus = o->device == TRAIN_DEVICE_CUDA,
+                                   .gpus = found == 0 ? device.plugin != NULL : o->device == TRAIN_DEVICE_CUDA,
                                    .timeout_s = (int)o->comm_timeout,
                                    .last_words = last_words};
     struct comm *c = NULL;
     int error = comm_open(&c, &options, f);
-    if (error == 0) error = train_run(o, c, &report, &result, f);
+    if (error == 0 && found < 0) error = tabft_fail(f, found, "%s", missing.message);
+    if (error == 0) error = train_run(o, &device, c, &report, &result, f);
     clear_line(&screen);
     if (error < 0) {
         if (result.speaker < 0 || result.speaker == comm_rank(c)) put_failure(&screen, c, f);

@@ -80,7 +80,7 @@ static void add_published(json_t *report, const struct parity *p, bool held, boo
     const struct run_record *a = &p->run[0], *b = &p->run[1];
     const bool classes = p->predicted && !p->is_regression;
     eval_json_add(report, "status", json_string(held ? "held" : "not held"), whole);
-    eval_json_add(report, "gpu_name", eval_json_text(b->cpu), whole);
+    eval_json_add(report, "gpu_name", eval_json_text(b->gpu != NULL ? b->gpu : b->cpu), whole);
     eval_json_add(report, "world_size", eval_json_size(b->world_size), whole);
     eval_json_add(report, "train_rows", eval_json_size(a->train_rows), whole);
     eval_json_add(report, "test_rows", eval_json_size(p->test_rows), whole);

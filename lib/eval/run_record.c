@@ -55,6 +55,7 @@ static int take_fields(struct run_record *r, const char *path, struct tabft_fail
     TRY(text_at(path, r->json, "model_sha256", &r->model_sha256, f));
     TRY(text_at(path, r->json, "base_model_sha256", &r->base_model_sha256, f));
     TRY(text_at(path, r->json, "cpu", &r->cpu, f));
+    if (json_object_get(r->json, "gpu_name") != NULL) TRY(text_at(path, r->json, "gpu_name", &r->gpu, f));
     TRY(size_at(path, r->json, "world_size", &r->world_size, f));
     TRY(text_at(path, train, "path", &r->train_path, f));
     TRY(text_at(path, train, "digest", &r->train_digest, f));

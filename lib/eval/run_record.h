@@ -18,6 +18,7 @@ struct run_record {
     json_t *json;         /* run.json */
     /* Borrowed from json: */
     const char *model_sha256, *base_model_sha256, *cpu, *train_path, *train_digest;
+    const char *gpu;       /* NULL: it ran on CPUs */
     const json_t *labels;  /* array of texts */
     const json_t *options; /* object */
     size_t world_size, train_rows, epochs, n_estimators;

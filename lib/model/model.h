@@ -158,13 +158,14 @@ int model_gradient_regression(struct model_run *run, const float *values, const 
 /* model_gradient in three pieces, so that a backend that computes beside the host need not wait for it: what is
  * prepared after a start is encoded on the host while the call before it still runs. `input` and `target` are free
  * again after prepare. In turn: prepare, start, then (the next prepare,) finish, which waits and gives the start's
- * loss, then start. Where the next prepare fails, finish still comes before model_run_close. */
+ * loss, then start. Where the next prepare fails, finish still comes before model_run_close. What a target says
+ * of `add` is given to start. */
 int model_gradient_prepare(struct model_run *run, const struct model_input *input, const struct model_target *target,
                            struct tabft_failure *f) TABFT_MUST_CHECK;
 int model_gradient_prepare_regression(struct model_run *run, const struct model_input *input,
                                       const struct model_regression_target *target,
                                       struct tabft_failure *f) TABFT_MUST_CHECK;
-int model_gradient_start(struct model_run *run, const float *values, float *gradient,
+int model_gradient_start(struct model_run *run, const float *values, float *gradient, bool add,
                          struct tabft_failure *f) TABFT_MUST_CHECK;
 int model_gradient_finish(struct model_run *run, double *loss, struct tabft_failure *f) TABFT_MUST_CHECK;
 void model_run_close(struct model_run *run); /* NULL is fine */

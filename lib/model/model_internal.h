@@ -188,11 +188,6 @@ struct loss_target { /* one of them */
     const struct model_target *classes;
     const struct model_regression_target *numbers;
 };
-/* Whether the gradient is added to what is there. */
-static inline bool loss_adds(const struct loss_target *t)
-{
-    return t->classes != NULL ? t->classes->add : t->numbers->add;
-}
 /* A regressor's loss needs the borders of its buckets: TABFT_INPUT where there are none. */
 int loss_check_borders(const struct model *m, struct tabft_failure *f) TABFT_MUST_CHECK;
 int loss_check(const struct model *m, const struct model_input *input, const struct loss_target *target,

@@ -23,7 +23,6 @@ struct model_run {
     double *sums;          /* in the backend's block: of the gradient's squares, which tell whether all is finite */
     double *outcome;       /* on the host: the loss, then the sums */
     struct tape *prepared; /* whose inputs are filled; NULL: none */
-    bool adds;             /* its gradient is added to what is there */
     bool *used;            /* [largest.n_columns] */
 };
 
@@ -413,7 +412,6 @@ static int prepare(struct model_run *run, const struct model_input *input, const
     run->memory.inputs = run->memory.inputs == run->inputs[0] ? run->inputs[1] : run->inputs[0];
     run->m->architecture->fill(run->m, run->backward, &run->memory, &io, input, run->used);
     loss_fill(run->m, run->backward, &run->memory, &io, input, target);
-    run->adds = loss_adds(target);
     run->prepared = t;
     t = NULL;
 fail:
@@ -433,13 +431,13 @@ int model_gradient_prepare_regression(struct model_run *run, const struct model_
     return prepare(run, input, &(struct loss_target){.numbers = target}, f);
 }
 
-int model_gradient_start(struct model_run *run, const float *values, float *gradient, struct tabft_failure *f)
+int model_gradient_start(struct model_run *run, const float *values, float *gradient, bool add, struct tabft_failure *f)
 {
     int error = 0;
     const struct vectors *v = &run->backend->vectors;
     const size_t n = run->m->n_values;
     assert(run->prepared != NULL);
-    if (!run->adds) v->zero(v->state, gradient, n * sizeof *gradient);
+    if (!add) v->zero(v->state, gradient, n * sizeof *gradient);
     TRY(tape_run(run->backward, run->prepared, run->backend, &run->memory, values, gradient, f));
     v->square_sums(v->state, gradient, n, run->sums);
     v->copy_out(v->state, run->outcome, tape_plan_last(run->backward, &run->memory), sizeof *run->outcome);
@@ -472,7 +470,7 @@ int model_gradient(struct model_run *run, const float *values, const struct mode
 {
     int error = 0;
     TRY(model_gradient_prepare(run, input, target, f));
-    TRY(model_gradient_start(run, values, gradient, f));
+    TRY(model_gradient_start(run, values, gradient, target->add, f));
     TRY(model_gradient_finish(run, loss, f));
 fail:
     return error;
@@ -484,7 +482,7 @@ int model_gradient_regression(struct model_run *run, const float *values, const 
 {
     int error = 0;
     TRY(model_gradient_prepare_regression(run, input, target, f));
-    TRY(model_gradient_start(run, values, gradient, f));
+    TRY(model_gradient_start(run, values, gradient, target->add, f));
     TRY(model_gradient_finish(run, loss, f));
 fail:
     return error;

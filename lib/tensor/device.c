@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tensor/cpu/cpu.h"
 
@@ -31,23 +32,12 @@ int tensor_device_find(struct tensor_device *out, const char *name, bool plannin
     if (strcmp(name, "auto") != 0)
         return tabft_fail(f, TABFT_USE, "--device %.40s: there is no such device; use auto, cpu or cuda", name);
     /* A plan for "auto" is one for what a run would take here. */
-    if (find_cuda(out, false, opener, &missing) < 0) {
+    if (opener != NULL && find_cuda(out, false, opener, &missing) < 0) {
+        const bool is_there = access(out->path, F_OK) == 0;
         *out = (struct tensor_device){.name = "cpu"};
-        (void)snprintf(out->why, sizeof out->why, "%s", missing.message);
+        if (is_there) (void)snprintf(out->why, sizeof out->why, "%s", missing.message);
     }
     return 0;
-}
-
-int tensor_device_gpu(const struct tensor_device *d, int local, int *index, struct tabft_failure *f)
-{
-    *index = 0;
-    if (d->plugin == NULL || d->n_gpus == 1) return 0;
-    *index = local;
-    if (local < d->n_gpus) return 0;
-    return tabft_fail(
-        f, TABFT_USE,
-        "rank %d of this node sees %d GPUs; start as many ranks a node as it has GPUs (srun --gpus-per-node)", local,
-        d->n_gpus);
 }
 
 int tensor_device_precision(const struct tensor_device *d, enum tensor_precision asked, enum tensor_precision *out,

@@ -46,7 +46,7 @@ struct tensor_device {
     const struct tensor_device_plugin *plugin; /* NULL: the CPU */
     char path[PLUGIN_PATH_MAX];                /* of the plugin */
     int n_gpus;                                /* that this process may use */
-    char why[TABFT_MESSAGE_SIZE];              /* why "auto" is the CPU */
+    char why[TABFT_MESSAGE_SIZE];              /* why "auto" is the CPU though there is the plugin; else "" */
 };
 
 /* How a program opens plugins: tensor_device_plugin_open, or NULL in one that is fully static and cannot. */
@@ -59,10 +59,6 @@ int tensor_device_plugin_open(const struct tensor_device_plugin **out, char path
  * cpu. Errors: TABFT_USE, TABFT_SYSTEM where cuda was named and is not there. */
 int tensor_device_find(struct tensor_device *out, const char *name, bool planning, tensor_device_opener *opener,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
-
-/* The GPU for a process that is number `local` of those on its machine: the only one that it sees (a launcher has bound
- * it), or number `local` of them. Errors: TABFT_USE where there are fewer. */
-int tensor_device_gpu(const struct tensor_device *d, int local, int *index, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* precision 0: what suits the device, float32 on CPUs, bf16 on GPUs; CPUs have no other (TABFT_USE). */
 int tensor_device_precision(const struct tensor_device *d, enum tensor_precision asked, enum tensor_precision *out,

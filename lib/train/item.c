@@ -106,22 +106,21 @@ fail:
 
 /* ---- the loss ---- */
 
-static int learn_labels(struct trainer *t, const struct model_input *input, size_t estimator,
-                        const struct item_sum *sum, double *loss, struct tabft_failure *f)
+static int prepare_labels(struct trainer *t, const struct model_input *input, size_t estimator, double scale,
+                          struct tabft_failure *f)
 {
     const struct item_room *r = &t->room;
     struct model_target target = {
         .y_query = r->y_query,
         .class_permutation = ensemble_class_permutation(r->ensemble, estimator),
         .n_classes = t->data.n_classes,
-        .scale = 1 / (double)sum->n_items,
-        .add = sum->add,
+        .scale = scale,
     };
-    return model_gradient(r->run, t->values, input, &target, loss, sum->gradient, f);
+    return model_gradient_prepare(r->run, input, &target, f);
 }
 
-static int learn_targets(struct trainer *t, const struct model_input *input, size_t estimator,
-                         const struct item_sum *sum, double *loss, struct tabft_failure *f)
+static int prepare_targets(struct trainer *t, const struct model_input *input, size_t estimator, double scale,
+                           struct tabft_failure *f)
 {
     const struct item_room *r = &t->room;
     const struct train_losses *w = &t->o->losses;
@@ -139,14 +138,13 @@ static int learn_targets(struct trainer *t, const struct model_input *input, siz
         .mae = w->mae,
         .mse_most = w->mse_clip > 0 ? w->mse_clip : (double)INFINITY,
         .mae_most = w->mae_clip > 0 ? w->mae_clip : (double)INFINITY,
-        .scale = 1 / (double)sum->n_items,
-        .add = sum->add,
+        .scale = scale,
     };
-    return model_gradient_regression(r->run, t->values, input, &target, loss, sum->gradient, f);
+    return model_gradient_prepare_regression(r->run, input, &target, f);
 }
 
-int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator, const struct item_sum *sum,
-                 double *loss, struct tabft_failure *f)
+int item_prepare(struct trainer *t, const struct chunk *chunk, size_t estimator, size_t n_items,
+                 struct tabft_failure *f)
 {
     int error = 0;
     struct ensemble_call call = {0};
@@ -157,9 +155,20 @@ int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator,
         .x = call.x,
         .y_context = call.y_context,
     };
-    if (t->data.is_regression) TRY(learn_targets(t, &input, estimator, sum, loss, f));
-    else TRY(learn_labels(t, &input, estimator, sum, loss, f));
+    const double scale = 1 / (double)n_items;
+    if (t->data.is_regression) TRY(prepare_targets(t, &input, estimator, scale, f));
+    else TRY(prepare_labels(t, &input, estimator, scale, f));
 fail:
     ensemble_call_clear(&call);
     return error;
+}
+
+int item_start(struct trainer *t, float *gradient, bool add, struct tabft_failure *f)
+{
+    return model_gradient_start(t->room.run, t->values, gradient, add, f);
+}
+
+int item_finish(struct trainer *t, double *loss, struct tabft_failure *f)
+{
+    return model_gradient_finish(t->room.run, loss, f);
 }

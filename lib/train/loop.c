@@ -248,12 +248,12 @@ static void say_rows(const struct trainer *t, double started)
                 100 * seconds / (all > 0 ? all : 1));
 }
 
-int train_run(const struct train_options *o, struct comm *c, const struct train_report *report,
-              struct train_result *result, struct tabft_failure *f)
+int train_run(const struct train_options *o, const struct tensor_device *device, struct comm *c,
+              const struct train_report *report, struct train_result *result, struct tabft_failure *f)
 {
     int error = 0;
     bool complete = false;
-    struct trainer t = {.o = o, .c = c, .report = report, .result = result};
+    struct trainer t = {.o = o, .device = device, .c = c, .report = report, .result = result};
     struct progress p = {.best = NAN, .initial = NAN};
     *result = (struct train_result){.speaker = -1};
     stop_catch((unsigned)o->stop_timeout);
@@ -273,7 +273,7 @@ fail:
     return error;
 }
 
-int train_plan(const struct train_options *o, char **text, struct tabft_failure *f)
+int train_plan(const struct train_options *o, const struct tensor_device *device, char **text, struct tabft_failure *f)
 {
     int error = 0;
     struct ckpt *c = NULL;
@@ -286,18 +286,19 @@ int train_plan(const struct train_options *o, char **text, struct tabft_failure 
                                 .n_threads = o->threads > 0 ? (int)o->threads : threads_default_count(),
                                 .engine = o->ranks > 1,
                                 .budget = train_plan_budget(o, (int)o->ranks_per_node),
-                                .backend = &backend};
-    struct tensor_device device;
+                                .backend = &backend,
+                                .gpu_budget = o->gpu_memory > 0 ? o->gpu_memory : UINT64_MAX};
+    enum tensor_precision precision;
     *text = NULL;
-    TRY(tensor_device_find(&device, "cpu", true, NULL, f));
-    TRY(tensor_device_open_planning(&device, TENSOR_FLOAT32, place.n_threads, &backend, f));
+    TRY(tensor_device_precision(device, (enum tensor_precision)(o->precision - TRAIN_PRECISION_AUTO), &precision, f));
+    TRY(tensor_device_open_planning(device, precision, place.n_threads, &backend, f));
     TRY(ckpt_open(&c, o->model, f));
     TRY(train_schema_sizes(o, &sizes, f));
     TRY(model_open(&m, c, sizes.is_regression ? MODEL_REGRESSION : MODEL_CLASSIFICATION, f));
     TRY(trainer_check_model(m, o, sizes.is_regression, sizes.n_classes, f));
     TRY(train_plan_make(&plan, m, o, &sizes, &place, f));
     TRY(train_plan_text(&plan, m, o, &sizes, &place, text, f));
-    if (plan.total > place.budget) error = TABFT_SYSTEM;
+    if (!train_plan_fits(&plan, &place)) error = TABFT_SYSTEM;
 fail:
     if (backend.close != NULL) backend.close(backend.state);
     model_close(m);

@@ -82,10 +82,14 @@ static const struct row rows[] = {
      "auto|none|block: less memory, more time [auto]"},
     {"memory", NULL, BYTES, PLACE, AT(memory), 0, 0, false, NULL, "SIZE",
      "memory a rank may take, as 800M or 4G [found]"},
+    {"gpu-memory", NULL, BYTES, PLACE, AT(gpu_memory), 0, 0, false, NULL, "SIZE",
+     "memory a rank may take on its GPU [what is free]"},
     {"stream", NULL, FLAG, PLACE, AT(stream), 0, 0, false, NULL, NULL, "read the table from disk while training"},
     {"window", NULL, BYTES, PLACE, AT(window), 0, 0, false, NULL, "SIZE", "rows that --stream reads ahead [512M]"},
     {"threads", NULL, COUNT, PLACE, AT(threads), 0, 1024, false, NULL, "N", "threads of a rank, 0: all it may use [0]"},
     {"device", NULL, CHOICE, PLACE, AT(device), 0, 0, false, "auto|cpu|cuda", "NAME", "auto|cpu|cuda [auto]"},
+    {"precision", NULL, CHOICE, PLACE, AT(precision), 0, 0, false, "auto|float32|tf32|bf16", "NAME",
+     "products on GPUs: auto|float32|tf32|bf16 [bf16]"},
     {"engine", NULL, CHOICE, PLACE, AT(engine), 0, 0, false, "auto|self|mpi|nccl", "NAME",
      "what carries the ranks: auto|self|mpi|nccl [auto]"},
     {"comm-timeout", NULL, COUNT, PLACE, AT(comm_timeout), 1, 1e7, false, NULL, "SECONDS",
@@ -123,6 +127,7 @@ void train_options_default(struct train_options *o)
         .losses = {.crps = 1, .mse = 1},
         .recompute = TRAIN_RECOMPUTE_AUTO,
         .device = TRAIN_DEVICE_AUTO,
+        .precision = TRAIN_PRECISION_AUTO,
         .engine = TRAIN_ENGINE_AUTO,
         .comm_timeout = 1800,
         .checkpoint_every = {.n = 10, .minutes = true},
@@ -253,9 +258,8 @@ int train_options_check(const struct train_options *o, struct tabft_failure *f)
         return tabft_fail(f, TABFT_USE, "--data is missing; name the training table, a .tbf file of tabft-prep");
     if (o->out == NULL && !o->plan) return tabft_fail(f, TABFT_USE, "--out is missing; name a new folder for the run");
     if (o->resume && o->force)
-        return tabft_fail(f, TABFT_USE, "--resume and --force: one goes on with the run, the other starts anew; give one");
-    if (o->device == TRAIN_DEVICE_CUDA)
-        return tabft_fail(f, TABFT_USE, "--device cuda: this build has no CUDA backend; use --device cpu");
+        return tabft_fail(f, TABFT_USE,
+                          "--resume and --force: one goes on with the run, the other starts anew; give one");
     if ((double)o->seed + (double)o->epochs - 1 > WORD)
         return tabft_fail(f, TABFT_USE,
                           "--seed %" PRIu64 ": leaves no room for %" PRIu64 " epochs, whose seeds follow it up to "

@@ -11,6 +11,8 @@
 #include "train/schedule.h"
 
 enum train_device { TRAIN_DEVICE_AUTO = 1, TRAIN_DEVICE_CPU, TRAIN_DEVICE_CUDA };
+/* enum tensor_precision behind `auto`. */
+enum train_precision { TRAIN_PRECISION_AUTO = 1 };
 enum train_recompute { TRAIN_RECOMPUTE_AUTO = 1, TRAIN_RECOMPUTE_NONE, TRAIN_RECOMPUTE_BLOCK };
 enum train_metric { TRAIN_METRIC_AUTO = 1, TRAIN_METRIC_ROC_AUC, TRAIN_METRIC_LOG_LOSS, TRAIN_METRIC_MSE };
 enum train_engine { TRAIN_ENGINE_AUTO = 1, TRAIN_ENGINE_SELF, TRAIN_ENGINE_MPI, TRAIN_ENGINE_NCCL };
@@ -36,8 +38,10 @@ struct train_options {
     double min_delta, time_limit;                         /* seconds; 0: none */
     struct train_losses losses;                           /* of regression */
     uint64_t schedule, metric, recompute, device, engine; /* the enums above and schedule_kind */
+    uint64_t precision;                                   /* 1: auto, then as enum tensor_precision, and 1 */
     uint64_t threads, comm_timeout, ranks;                /* threads 0: all this process may use; ranks: of --plan */
     uint64_t memory;                                      /* bytes a rank may take; 0: what is found at the start */
+    uint64_t gpu_memory;                                  /* of its GPU; 0: what is free at the start */
     struct train_interval checkpoint_every;
     uint64_t stop_timeout; /* seconds that SIGTERM leaves; 0: no limit */
     uint64_t ranks_per_node; /* of --plan */
@@ -62,7 +66,7 @@ int train_option_set(struct train_options *o, size_t i, const char *text, struct
 
 bool train_losses_equal(const struct train_losses *a, const struct train_losses *b);
 
-/* What options must be together: the needed ones given, a seed that leaves room for the epochs, a device that is there.
+/* What options must be together: the needed ones given, a seed that leaves room for the epochs.
  * Errors: TABFT_USE. */
 int train_options_check(const struct train_options *o, struct tabft_failure *f) TABFT_MUST_CHECK;
 

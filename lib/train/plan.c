@@ -16,7 +16,8 @@ enum {
     THREAD_BYTES = 64 << 10, /* its stack, and where it allocates */
     RANKS_LOOKED_AT = 64,
     READING_BYTES = 90,      /* a bucket, while distributions are read (ensemble_add_means) */
-    ENGINE_BYTES = 15 << 20  /* what PMIx and an MPI add: Open MPI 4.1, 2 to 8 ranks, 6 to 9 MiB by mpirun, 14 by srun */
+    ENGINE_BYTES = 15 << 20, /* what PMIx and an MPI add: Open MPI 4.1, 2 to 8 ranks, 6 to 9 MiB by mpirun, 14 by srun */
+    GPU_BYTES = 32 << 20     /* a GPU gives memory in pieces of 2 MiB; not measured */
 };
 
 /* ---- what is there ---- */
@@ -116,8 +117,16 @@ fail:
 
 static void add_total(struct train_plan *p)
 {
-    p->total = p->weights + p->partial_sums + p->moments + p->best_weights + p->table + p->window +
-               p->data + p->preprocessing + p->activations + p->scratch + p->checkpoint + p->logits + p->process;
+    const size_t steps = p->weights + p->partial_sums + p->moments + p->best_weights,
+                 host = p->table + p->window + p->data + p->preprocessing + p->staging + p->checkpoint + p->logits +
+                        p->process;
+    p->gpu = p->on_gpu ? steps + p->activations + p->scratch : 0;
+    p->total = host + (p->on_gpu ? p->weights : steps + p->activations + p->scratch);
+}
+
+bool train_plan_fits(const struct train_plan *p, const struct train_place *place)
+{
+    return p->total <= place->budget && p->gpu <= place->gpu_budget;
 }
 
 /* Labels or targets of a phase's rows, what an estimator makes of targets, and the values of text columns. */
@@ -160,7 +169,8 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     p->n_columns = phase.shape.n_columns;
     p->preprocessing = phase.preprocessing;
     p->activations = network.activations;
-    p->scratch = network.total - network.activations + network.host;
+    p->scratch = network.total - network.activations + (p->on_gpu ? GPU_BYTES : network.host);
+    p->staging = p->on_gpu ? network.host : 0;
     p->data = s->target_bytes + (s->n_train + s->n_valid) * (sizeof(size_t) + sizeof(int32_t)) +
               (p->n_context + p->n_query) * s->n_columns * sizeof(double);
     add_answers(p, m, s);
@@ -187,6 +197,14 @@ static size_t sums_of_fullest(size_t n_items, size_t n_parameters, int n_ranks)
     return most;
 }
 
+/* Of a step's plan and a validation's that of the fuller moment: on the GPU, if there is one. */
+static void take_fuller(struct train_plan *p, const struct train_plan *other)
+{
+    const size_t total = other->total > p->total ? other->total : p->total;
+    if (p->on_gpu ? other->gpu > p->gpu : other->total > p->total) *p = *other;
+    p->total = total;
+}
+
 static int plan_for(struct train_plan *plan, const struct model *m, const struct train_options *o,
                     const struct train_sizes *s, const struct train_place *place, enum model_recompute recompute,
                     struct tabft_failure *f)
@@ -195,6 +213,7 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
     size_t chunks = (size_t)o->chunks_per_step < s->chunks.n_chunks ? (size_t)o->chunks_per_step : s->chunks.n_chunks;
     size_t n = model_parameters(m), slice = (n + (size_t)place->n_ranks - 1) / (size_t)place->n_ranks;
     struct train_plan p = {
+        .on_gpu = !place->backend->vectors.host,
         .n_ranks = place->n_ranks,
         .n_items = chunks * (size_t)o->estimators,
         .recompute = recompute,
@@ -212,7 +231,7 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
     TRY(add_phase(&p, m, o, s, place, false, f));
     if (s->n_valid > 0) {
         TRY(add_phase(&validating, m, o, s, place, true, f));
-        if (validating.total > p.total) p = validating;
+        take_fuller(&p, &validating);
     }
     *plan = p;
 fail:
@@ -225,7 +244,7 @@ int train_plan_make(struct train_plan *plan, const struct model *m, const struct
     int error = 0;
     enum model_recompute first = o->recompute == TRAIN_RECOMPUTE_BLOCK ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE;
     TRY(plan_for(plan, m, o, s, place, first, f));
-    if (o->recompute == TRAIN_RECOMPUTE_AUTO && plan->total > place->budget)
+    if (o->recompute == TRAIN_RECOMPUTE_AUTO && !train_plan_fits(plan, place))
         TRY(plan_for(plan, m, o, s, place, MODEL_RECOMPUTE_BLOCK, f));
 fail:
     return error;
@@ -252,7 +271,7 @@ static int rows_that_fit(const struct model *m, const struct train_options *o, c
         bool fits = chunks_sizes(&rules, &smaller.chunks, &ignored) == 0;
         if (fits) {
             TRY(plan_for(&plan, m, o, &smaller, place, MODEL_RECOMPUTE_BLOCK, f));
-            fits = plan.total <= place->budget;
+            fits = train_plan_fits(&plan, place);
         }
         if (fits) low = middle;
         else high = middle;
@@ -271,7 +290,7 @@ static int write_remedies(FILE *text, const struct train_plan *plan, const struc
     const char *separator = "would fit: ";
     if (plan->recompute == MODEL_RECOMPUTE_NONE) {
         TRY(plan_for(&other, m, o, s, place, MODEL_RECOMPUTE_BLOCK, f));
-        if (other.total <= place->budget) {
+        if (train_plan_fits(&other, place)) {
             (void)fprintf(text, "%s--recompute block", separator);
             separator = ", or ";
         }
@@ -280,7 +299,7 @@ static int write_remedies(FILE *text, const struct train_plan *plan, const struc
         struct train_sizes without = *s;
         without.n_valid = 0;
         TRY(plan_for(&other, m, o, &without, place, MODEL_RECOMPUTE_BLOCK, f));
-        if (other.total <= place->budget) {
+        if (train_plan_fits(&other, place)) {
             (void)fprintf(text, "%s--recompute block --validation-split 0", separator);
             separator = ", or ";
         }
@@ -296,7 +315,7 @@ static int write_remedies(FILE *text, const struct train_plan *plan, const struc
         struct train_place spread = *place;
         spread.n_ranks = plan->n_items < 1 << 20 ? (int)plan->n_items : 1 << 20;
         TRY(plan_for(&other, m, o, s, &spread, MODEL_RECOMPUTE_BLOCK, f));
-        if (other.total <= place->budget) {
+        if (train_plan_fits(&other, place)) {
             (void)fprintf(text, "%s--recompute block on %d ranks", separator, spread.n_ranks);
             separator = ", or ";
         }
@@ -305,12 +324,14 @@ static int write_remedies(FILE *text, const struct train_plan *plan, const struc
         struct train_options streamed = *o;
         streamed.stream = true;
         TRY(plan_for(&other, m, &streamed, s, place, MODEL_RECOMPUTE_BLOCK, f));
-        if (other.total <= place->budget) {
+        if (train_plan_fits(&other, place)) {
             (void)fprintf(text, "%s--recompute block --stream", separator);
             separator = ", or ";
         }
     }
-    (void)fprintf(text, "%s%" PRIu64 " bytes a rank\n", separator, (uint64_t)plan->total);
+    (void)fprintf(text, "%s%" PRIu64 " bytes a rank", separator, (uint64_t)plan->total);
+    if (plan->on_gpu) (void)fprintf(text, " and %" PRIu64 " on its GPU", (uint64_t)plan->gpu);
+    (void)fputc('\n', text);
 fail:
     return error;
 }
@@ -326,7 +347,25 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
     const struct {
         const char *kind;
         size_t bytes;
-    } line[] = {
+    } gpu[] = {
+        {"gpu_weights", p->weights},
+        {"gpu_partial_sums", p->partial_sums},
+        {"gpu_moments", p->moments},
+        {"gpu_best", p->best_weights},
+        {"gpu_activations", p->activations},
+        {"gpu_scratch", p->scratch},
+        {"gpu_total", p->gpu},
+        {"weights", p->weights},
+        {"table", p->table},
+        {"window", p->window},
+        {"data", p->data},
+        {"preprocessing", p->preprocessing},
+        {"staging", p->staging},
+        {"checkpoint", p->checkpoint},
+        {"logits", p->logits},
+        {"process", p->process},
+        {"total", p->total},
+    }, cpu[] = {
         {"weights", p->weights},
         {"partial_sums", p->partial_sums},
         {"moments", p->moments},
@@ -348,13 +387,18 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         "%zu query rows, %zu columns\n",
         p->n_ranks, p->n_ranks == 1 ? "" : "s", p->n_items, p->recompute == MODEL_RECOMPUTE_NONE ? "none" : "block",
         p->validating ? "a validation" : "a step", p->n_context, p->n_query, p->n_columns);
-    for (size_t i = 0; i < sizeof line / sizeof *line; i++)
-        (void)fprintf(text, "%-14s %15zu\n", line[i].kind, line[i].bytes);
+    const int wide = p->on_gpu ? 16 : 14;
+    const size_t n_lines = p->on_gpu ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
+    for (size_t i = 0; i < n_lines; i++)
+        (void)fprintf(text, "%-*s %15zu\n", wide, p->on_gpu ? gpu[i].kind : cpu[i].kind,
+                      p->on_gpu ? gpu[i].bytes : cpu[i].bytes);
     if (!o->stream)
-        (void)fprintf(text, "%-14s %15zu once a node, shared by its ranks (%d)\n", "node_table", s->cell_bytes,
+        (void)fprintf(text, "%-*s %15zu once a node, shared by its ranks (%d)\n", wide, "node_table", s->cell_bytes,
                       place->n_local);
-    if (place->budget != UINT64_MAX) (void)fprintf(text, "%-14s %15" PRIu64 "\n", "available", place->budget);
-    if (p->total > place->budget) error = write_remedies(text, p, m, o, s, place, f);
+    if (place->budget != UINT64_MAX) (void)fprintf(text, "%-*s %15" PRIu64 "\n", wide, "available", place->budget);
+    if (p->on_gpu && place->gpu_budget != UINT64_MAX)
+        (void)fprintf(text, "%-*s %15" PRIu64 "\n", wide, "gpu_available", place->gpu_budget);
+    if (!train_plan_fits(p, place)) error = write_remedies(text, p, m, o, s, place, f);
     if (fclose(text) != 0 && error == 0) error = tabft_fail(f, TABFT_SYSTEM, "the plan: no memory for its text");
     if (error < 0) {
         free(*out);

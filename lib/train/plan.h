@@ -13,8 +13,10 @@
 #include "train/data.h"
 #include "train/options.h"
 
-/* Peak bytes of the fullest rank, by kind. */
+/* Peak bytes of the fullest rank, by kind. With GPUs, what a step changes (weights to best_weights), activations and
+ * scratch are bytes of the GPU, and the host holds the weights once more. */
 struct train_plan {
+    bool on_gpu;
     int n_ranks;
     size_t n_items; /* of a whole step */
     enum model_recompute recompute;
@@ -28,8 +30,10 @@ struct train_plan {
     size_t activations, scratch; /* of one forward and backward, whatever the number of estimators */
     size_t checkpoint;           /* what writing one takes beyond the preprocessing, which is free then */
     size_t logits;               /* of a validation */
-    size_t process;              /* program, libraries, ranks */
-    size_t total;
+    size_t staging;              /* with GPUs: what is copied to and from them */
+    size_t process;              /* program, libraries, ranks; not what CUDA takes itself */
+    size_t total;                /* of the host; with GPUs the larger of a step's and a validation's */
+    size_t gpu;                  /* of the GPU */
 };
 
 struct train_place {
@@ -37,7 +41,10 @@ struct train_place {
     bool engine;     /* an engine with libraries of its own carries the ranks */
     uint64_t budget; /* bytes a rank may take in all; UINT64_MAX: not known */
     const struct tensor_backend *backend; /* of the rank; one that plans is enough */
+    uint64_t gpu_budget;                  /* bytes it may take on its GPU; UINT64_MAX: not known */
 };
+
+bool train_plan_fits(const struct train_plan *plan, const struct train_place *place);
 
 /* Plans for the --recompute asked for; auto: none where that fits the budget, else block. */
 int train_plan_make(struct train_plan *plan, const struct model *m, const struct train_options *o,

@@ -126,8 +126,7 @@ static int load(struct trainer *t, struct tabft_failure *f)
     int threads = t->o->threads > 0 ? (int)t->o->threads : threads_default_count();
     if (comm_rank(t->c) == 0) TRY(run_folder_check(t->o->out, folder_use(t), f));
     TRY(threads_open(&t->pool, threads, f));
-    TRY(tensor_device_find(&t->device, "cpu", false, NULL, f));
-    TRY(tensor_device_open(&t->device, 0, TENSOR_FLOAT32, t->pool, &t->backend, f));
+    TRY(trainer_device_open(t, f));
     TRY(train_data_open(&t->data, t->o, t->pool, f));
     TRY(load_model(t, f));
     TRY(trainer_check_model(t->model, t->o, t->data.is_regression, t->data.n_classes, f));
@@ -142,7 +141,7 @@ static int compare_ranks(struct trainer *t, struct tabft_failure *f)
     TRY(comm_check_equal(t->c, "the base model", t->base_digest, f));
     TRY(comm_check_equal(t->c, "the data digest", t->data.table->digest, f));
     if (t->data.valid != NULL) TRY(comm_check_equal(t->c, "the validation data digest", t->data.valid->digest, f));
-    TRY(comm_check_equal(t->c, "the instruction set", t->backend.isa, f));
+    TRY(trainer_device_compare(t, f));
 fail:
     if (error == TABFT_USE) *t->result = (struct train_result){.agreed = true, .speaker = 0};
     return error;
@@ -168,15 +167,17 @@ static int agree_place(struct trainer *t, struct train_place *place, struct tabf
 {
     int error = 0, size = comm_size(t->c);
     struct place {
-        uint64_t budget;
+        uint64_t budget, gpu_budget;
         int neighbours;
     } own = {.budget = train_plan_budget(t->o, t->near.n), .neighbours = t->near.n}, *all = NULL;
+    TRY(trainer_device_budget(t, &own.gpu_budget, f));
     TRY(memory_new(&all, (size_t)size, sizeof *all, "the memory of all ranks", f));
     TRY(comm_gather_all(t->c, &own, sizeof own, all, f));
-    place->budget = UINT64_MAX;
+    place->budget = place->gpu_budget = UINT64_MAX;
     place->n_local = own.neighbours;
     for (int i = 0; i < size; i++) {
         if (all[i].budget < place->budget) place->budget = all[i].budget;
+        if (all[i].gpu_budget < place->gpu_budget) place->gpu_budget = all[i].gpu_budget;
         if (all[i].neighbours < place->n_local) place->n_local = all[i].neighbours;
     }
 fail:
@@ -214,6 +215,11 @@ static int plan(struct trainer *t, struct tabft_failure *f)
     char *remedy = strstr(text, "would fit: ");
     if (remedy != NULL) {
         remedy[strcspn(remedy, "\n")] = '\0';
+        if (t->plan.on_gpu)
+            FAIL(f, TABFT_SYSTEM,
+                 "a rank needs %zu bytes on its GPU, where %" PRIu64 " are free, and %zu of %" PRIu64
+                 " on its node; %s",
+                 t->plan.gpu, place.gpu_budget, t->plan.total, place.budget, remedy);
         FAIL(f, TABFT_SYSTEM, "a rank needs %zu bytes and may take %" PRIu64 " on the smallest node; %s", t->plan.total,
              place.budget, remedy);
     }

@@ -126,11 +126,19 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
                        "base_model_sha256", t->base_digest, "train", table_json(t, t->data.table), "valid",
                        t->data.valid == NULL ? NULL : table_json(t, t->data.valid), "options",
                        json_loads(options, 0, NULL));
-    json_t *place = json_pack("{si ss ss ss ss ss si ss ss}", "world_size", comm_size(t->c), "engine",
+    json_t *place = json_pack("{si ss ss ss ss ss ss si ss ss}", "world_size", comm_size(t->c), "engine",
                               comm_engine(t->c), "launcher", comm_launcher(t->c), "libraries", comm_libraries(t->c),
-                              "isa", t->backend.isa, "cpu", cpu, "threads", threads_count(t->pool), "host",
-                              comm_host(t->c), "recompute",
+                              "device", t->device->name, "isa", t->backend.isa, "cpu", cpu, "threads",
+                              threads_count(t->pool), "host", comm_host(t->c), "recompute",
                               t->plan.recompute == MODEL_RECOMPUTE_NONE ? "none" : "block");
+    if (t->device->plugin != NULL) {
+        char versions[512];
+        t->device->plugin->versions(versions, sizeof versions);
+        json_t *gpu = json_pack("{ss ss ss}", "gpu_name", t->gpu.name, "gpu_uuid", t->gpu.uuid, "gpu_libraries",
+                                versions);
+        if (gpu == NULL || json_object_update_missing_new(object, gpu) != 0)
+            FAIL(f, TABFT_SYSTEM, "run.json: no memory, or a name that is not UTF-8");
+    }
     const enum train_metric metric = train_data_metric(&t->data, t->o);
     const double sign = metric == TRAIN_METRIC_ROC_AUC ? 1 : -1; /* p has it so that larger is better */
     json_t *course = json_pack("{sI sI sI sI ss so so so so sI ss}", "steps", (json_int_t)p->step, "epochs_run",

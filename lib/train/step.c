@@ -33,20 +33,49 @@ bool step_targets_equal(const struct trainer *t, const struct chunk *chunk)
     return true;
 }
 
-/* One item, whose gradient goes straight into one of this rank's partial sums. */
-static int compute_item(struct trainer *t, const struct step *s, size_t item, struct tabft_failure *f)
+static const struct chunk *chunk_of(const struct trainer *t, const struct step *s, size_t item)
 {
-    int error = 0;
-    size_t estimator = item % (size_t)t->o->estimators;
-    const struct chunk *chunk = s->chunk[item / (size_t)t->o->estimators];
-    struct item_sum sum = {.n_items = t->reduce_n};
-    TRY(reduce_place(t->reduce, item, &sum.gradient, &sum.add, f));
-    TRY(item_compute(t, chunk, estimator, &sum, &t->loss[item], f));
+    return s->chunk[item / (size_t)t->o->estimators];
+}
+
+/* Says of which item a failure is. */
+static int of_item(const struct trainer *t, const struct step *s, size_t item, int code, struct tabft_failure *f)
+{
+    if (code < 0)
+        (void)tabft_fail_prefix(f, "estimator %zu, chunk %zu, epoch %" PRIu64 ", step %" PRIu64,
+                                item % (size_t)t->o->estimators, chunk_of(t, s, item)->id, s->epoch, s->number);
+    return code;
+}
+
+static int prepare_item(struct trainer *t, const struct step *s, size_t item, struct tabft_failure *f)
+{
+    const int code = item_prepare(t, chunk_of(t, s, item), item % (size_t)t->o->estimators, t->reduce_n, f);
+    return of_item(t, s, item, code, f);
+}
+
+/* Its gradient goes straight into one of this rank's partial sums. */
+static int start_item(struct trainer *t, size_t item, struct tabft_failure *f)
+{
+    float *gradient;
+    bool add;
+    const int error = reduce_place(t->reduce, item, &gradient, &add, f);
+    return error < 0 ? error : item_start(t, gradient, add, f);
+}
+
+/* One item, which is prepared unless it is the first; while it runs, if it does so beside the host, the next one before
+ * `end` is prepared. */
+static int compute_item(struct trainer *t, const struct step *s, size_t item, bool first, size_t end,
+                        struct tabft_failure *f)
+{
+    int error = 0, next = 0;
+    struct tabft_failure of_next = {0};
+    if (first) TRY(prepare_item(t, s, item, f));
+    TRY(of_item(t, s, item, start_item(t, item, f), f));
+    if (item + 1 < end) next = prepare_item(t, s, item + 1, &of_next);
+    TRY(of_item(t, s, item, item_finish(t, &t->loss[item], f), f));
     reduce_placed(t->reduce);
+    if (next < 0) FAIL(f, next, "%s", of_next.message);
 fail:
-    if (error < 0)
-        (void)tabft_fail_prefix(f, "estimator %zu, chunk %zu, epoch %" PRIu64 ", step %" PRIu64, estimator, chunk->id,
-                                s->epoch, s->number);
     return error;
 }
 
@@ -58,7 +87,7 @@ static int compute_items(struct trainer *t, const struct step *s, struct tabft_f
     size_t begin, end, rounds = (t->reduce_n + (size_t)comm_size(t->c) - 1) / (size_t)comm_size(t->c);
     reduce_items(t->reduce, &begin, &end);
     for (size_t round = 0; round < rounds; round++) {
-        int code = begin + round < end ? compute_item(t, s, begin + round, f) : 0;
+        int code = begin + round < end ? compute_item(t, s, begin + round, round == 0, end, f) : 0;
         TRY(trainer_agree(t, code, f));
     }
 fail:

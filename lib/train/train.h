@@ -10,6 +10,7 @@
 #include "train/options.h"
 
 struct comm;
+struct tensor_device;
 
 /* Where a run tells what it does. Lines have no newline; both may be NULL. Called on rank 0 only, from the calling
  * thread. */
@@ -29,11 +30,12 @@ struct train_result {
 /* The whole run: loads, plans, trains, validates, leaves RUN/. Collective: every rank calls it with the same options
  * but those that say where things run. A failure that one rank meets becomes all ranks' wherever they can still agree.
  * Errors: TABFT_USE, TABFT_INPUT, TABFT_SYSTEM (also: does not fit memory), TABFT_PEER. */
-int train_run(const struct train_options *o, struct comm *c, const struct train_report *report,
-              struct train_result *result, struct tabft_failure *f) TABFT_MUST_CHECK;
+int train_run(const struct train_options *o, const struct tensor_device *device, struct comm *c,
+              const struct train_report *report, struct train_result *result, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* --plan: *text says what a rank takes (the caller frees it), from the table's schema alone. Returns 0 where it fits,
  * TABFT_SYSTEM with *text set and no failure recorded where it does not. */
-int train_plan(const struct train_options *o, char **text, struct tabft_failure *f) TABFT_MUST_CHECK;
+int train_plan(const struct train_options *o, const struct tensor_device *device, char **text,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

@@ -41,7 +41,10 @@ struct trainer {
     bool resume;               /* rank 0's --resume */
     char kept[64];             /* the newest whole checkpoint of this run; "" if none */
 
-    struct tensor_device device;
+    const struct tensor_device *device;
+    enum tensor_precision precision;
+    struct tensor_gpu gpu; /* its own, where device is cuda */
+    int gpu_index;         /* of those that it sees */
     struct tensor_backend backend;
     struct model *model;
     float *weights; /* the model's own vector, on the host */
@@ -107,6 +110,13 @@ int trainer_ensemble_open(const struct trainer *t, enum ensemble_phase phase, co
                           const int32_t *label, const double *target, const struct ensemble_columns *query,
                           struct ensemble **out, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* ---- device.c ---- */
+int trainer_device_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Collective: refuses ranks of different devices, and two that have one GPU. */
+int trainer_device_compare(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Bytes that this rank may take on its GPU; UINT64_MAX on CPUs. */
+int trainer_device_budget(const struct trainer *t, uint64_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
+
 /* ---- values.c ---- */
 int trainer_values_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK; /* on failure close too */
 void trainer_values_close(struct trainer *t);
@@ -120,15 +130,13 @@ int trainer_weights_fetch(struct trainer *t, struct tabft_failure *f) TABFT_MUST
 /* The memory of training steps: taken before the first and after a validation, given back before one. */
 int item_room_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 void item_room_close(struct trainer *t);
-/* What an item is a part of. */
-struct item_sum {
-    size_t n_items;
-    float *gradient; /* where its gradient goes, or */
-    bool add;        /* is added to */
-};
-/* One forward and backward of an estimator on a chunk: loss and gradient over sum->n_items. */
-int item_compute(struct trainer *t, const struct chunk *chunk, size_t estimator, const struct item_sum *sum,
-                 double *loss, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* One forward and backward of an estimator on a chunk, in three pieces as model_gradient_prepare: rows, preprocessing and
+ * encoding, for a loss over `n_items`; the start, with the place of the gradient, which overwrites what is there or is
+ * added to it; and the end, with the loss. */
+int item_prepare(struct trainer *t, const struct chunk *chunk, size_t estimator, size_t n_items,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
+int item_start(struct trainer *t, float *gradient, bool add, struct tabft_failure *f) TABFT_MUST_CHECK;
+int item_finish(struct trainer *t, double *loss, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Forgets the chunk that was computed last. */
 void item_room_clear(struct trainer *t);
 

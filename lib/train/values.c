@@ -14,7 +14,8 @@ int trainer_values_open(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
     const struct vectors *v = &t->vectors;
-    vectors_host(&t->vectors, t->pool);
+    if (t->backend.vectors.host) vectors_host(&t->vectors, t->pool);
+    else t->vectors = t->backend.vectors;
     if (v->host) {
         t->values = t->weights;
     } else {

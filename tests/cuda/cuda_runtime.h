@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include <functional>
+#include <tuple>
 
 #define TABFT_CUDA_EMULATION
 #define __global__
@@ -34,8 +35,16 @@ void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, siz
 void emulation_do(std::function<void()> work); /* in the stream's order */
 float *emulation_shared(void);                 /* of the block at hand, as many bytes as the launch said */
 
+/* Arguments have their values when the kernel is launched. */
+template <typename... P, typename... A>
+static void emulation_call(const char *name, unsigned blocks, unsigned threads, size_t shared_bytes,
+                           void (*kernel)(P...), A... given)
+{
+    const std::tuple<P...> arguments(given...);
+    emulation_launch(name, blocks, threads, shared_bytes, [=]() { std::apply(kernel, arguments); });
+}
 #define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...) \
-    ((void)(stream), emulation_launch(#kernel, blocks, threads, shared_bytes, [=]() { kernel(__VA_ARGS__); }))
+    ((void)(stream), emulation_call(#kernel, blocks, threads, shared_bytes, kernel, __VA_ARGS__))
 #define SHARED_FLOATS(name) float *const name = emulation_shared()
 
 /* ---- between threads ---- */

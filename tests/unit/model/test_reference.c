@@ -1,5 +1,6 @@
 /* Every network against numbers made with TabPFN 9.2.0 in float64: logits, loss and every gradient; for both ways of
- * recomputing and 1 to 3 threads, which must agree bit for bit. */
+ * recomputing and 1 to 3 threads, which must agree bit for bit. Compiled for it (TABFT_TEST_CUDA), on the emulation of
+ * GPUs instead of threads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,11 +80,12 @@ static void close_recorded(struct recorded *r)
     ckpt_close(r->c);
 }
 
-/* How far logits may be off, and gradients by the model's largest: v3 is deeper, and float32 alone costs more there. */
+/* How far logits and loss may be off, and gradients by the model's largest: v3 is deeper, and float32 alone costs more
+ * there. */
 struct bounds {
-    double logits, gradients;
+    double logits, loss, gradients;
 };
-static const struct bounds v2_bounds = {2e-6, 1e-5}, v3_bounds = {5e-6, 2e-5};
+static const struct bounds v2_bounds = {2e-6, 1e-6, 1e-5}, v3_bounds = {5e-6, 1e-6, 2e-5};
 
 static void check_logits(const struct ckpt *c, const char *name, const float *logits, double bound)
 {
@@ -125,49 +127,87 @@ static void *as_copied(const void *from, size_t bytes)
     return to;
 }
 
-static double gradient(struct model_run *run, const struct model *m, const struct recorded *r, float *out)
+/* The gradient comes out on the host. */
+static double gradient(struct model_run *run, const struct tensor_backend *b, const float *values,
+                       const struct model *m, const struct recorded *r, float *out)
 {
     double loss;
+    float *there = unit_floats(b, NULL, model_parameters(m));
     if (model_task(m) == MODEL_CLASSIFICATION)
-        MUST(model_gradient(run, model_values(m), &r->input, &r->classes, &loss, out, &f));
-    else
-        MUST(model_gradient_regression(run, model_values(m), &r->input, &r->numbers, &loss, out, &f));
+        MUST(model_gradient(run, values, &r->input, &r->classes, &loss, there, &f));
+    else MUST(model_gradient_regression(run, values, &r->input, &r->numbers, &loss, there, &f));
+    unit_floats_out(b, out, there, model_parameters(m));
+    unit_floats_free(b, there);
     return loss;
 }
+
+/* One backend, both ways of recomputing; `first` is what came out before, or empty and filled. */
+struct results {
+    float *logits, *slopes;
+};
+static void check_on(const struct tensor_backend *b, const struct model *m, const struct recorded *r,
+                     struct bounds bounds, struct results *first)
+{
+    const size_t n = model_parameters(m), n_logits = r->input.shape.n_query * model_outputs(m);
+    const double right = ckpt_value(ckpt_find(r->c, "loss"), 0);
+    float *logits, *slopes, *values = unit_floats(b, model_values(m), n);
+    MUST(memory_new(&logits, n_logits, sizeof *logits, "a test", &f));
+    MUST(memory_new(&slopes, n, sizeof *slopes, "a test", &f));
+    for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
+        struct model_run *run;
+        MUST(model_run_open(&run, m, r->input.shape, (enum model_recompute)recompute, true, b, &f));
+        MUST(model_forward(run, values, &r->input, logits, &f));
+        const double loss = gradient(run, b, values, m, r, slopes);
+        check_logits(r->c, "logits", logits, bounds.logits);
+        ck_assert_msg(fabs(loss - right) <= bounds.loss, "loss %.9f instead of %.9f", loss, right);
+        check_gradients(r, m, slopes, bounds.gradients);
+        if (first->slopes == NULL) {
+            first->slopes = as_copied(slopes, n * sizeof *slopes);
+            first->logits = as_copied(logits, n_logits * sizeof *logits);
+        }
+        ck_assert_mem_eq(first->slopes, slopes, n * sizeof *slopes);
+        ck_assert_mem_eq(first->logits, logits, n_logits * sizeof *logits);
+        model_run_close(run);
+    }
+    unit_floats_free(b, values);
+    free(logits);
+    free(slopes);
+}
+
+#ifdef TABFT_TEST_CUDA
+static void check_gpu(enum tensor_precision precision, const struct model *m, const struct recorded *r,
+                      struct bounds bounds, struct results *first)
+{
+    struct tensor_backend gpu;
+    unit_gpu_open(&gpu, precision);
+    check_on(&gpu, m, r, bounds, first);
+    gpu.close(gpu.state);
+}
+
+static void check_backends(const struct model *m, const struct recorded *r, struct bounds bounds, struct results *first)
+{
+    check_gpu(TENSOR_FLOAT32, m, r, bounds, first);
+}
+#else
+static void check_backends(const struct model *m, const struct recorded *r, struct bounds bounds, struct results *first)
+{
+    for (int threads = 1; threads <= 3; threads++) {
+        struct threads *pool;
+        MUST(threads_open(&pool, threads, &f));
+        check_on(unit_cpu(pool), m, r, bounds, first);
+        threads_close(pool);
+    }
+}
+#endif
 
 static void check_network(const char *model, enum model_task task, const char *vectors, struct bounds bounds)
 {
     struct model *m = open_model(model, task);
     struct recorded r = open_recorded(vectors);
-    const size_t n = model_parameters(m), n_logits = r.input.shape.n_query * model_outputs(m);
-    float *logits, *slopes, *first_slopes = NULL, *first_logits = NULL;
-    const double right = ckpt_value(ckpt_find(r.c, "loss"), 0);
-    MUST(memory_new(&logits, n_logits, sizeof *logits, "a test", &f));
-    MUST(memory_new(&slopes, n, sizeof *slopes, "a test", &f));
-    for (int threads = 1; threads <= 3; threads++)
-        for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
-            struct threads *pool;
-            struct model_run *run;
-            MUST(threads_open(&pool, threads, &f));
-            MUST(model_run_open(&run, m, r.input.shape, (enum model_recompute)recompute, true, unit_cpu(pool), &f));
-            MUST(model_forward(run, model_values(m), &r.input, logits, &f));
-            const double loss = gradient(run, m, &r, slopes);
-            check_logits(r.c, "logits", logits, bounds.logits);
-            ck_assert_msg(fabs(loss - right) <= 1e-6, "loss %.9f instead of %.9f", loss, right);
-            check_gradients(&r, m, slopes, bounds.gradients);
-            if (first_slopes == NULL) {
-                first_slopes = as_copied(slopes, n * sizeof *slopes);
-                first_logits = as_copied(logits, n_logits * sizeof *logits);
-            }
-            ck_assert_mem_eq(first_slopes, slopes, n * sizeof *slopes);
-            ck_assert_mem_eq(first_logits, logits, n_logits * sizeof *logits);
-            model_run_close(run);
-            threads_close(pool);
-        }
-    free(first_slopes);
-    free(first_logits);
-    free(logits);
-    free(slopes);
+    struct results first = {NULL, NULL};
+    check_backends(m, &r, bounds, &first);
+    free(first.logits);
+    free(first.slopes);
     close_recorded(&r);
     model_close(m);
 }
@@ -183,16 +223,19 @@ static void check_architecture(const char *name, struct bounds bounds)
     }
 }
 
+#ifndef TABFT_TEST_LONG
+START_TEST(v2_6_comes_out) { check_architecture("v2_6", v2_bounds); }
+END_TEST
+START_TEST(v3_comes_out) { check_architecture("v3", v3_bounds); }
+END_TEST
+#endif
+
+#if !defined TABFT_TEST_CUDA || defined TABFT_TEST_LONG
 START_TEST(v2_comes_out) { check_architecture("v2", v2_bounds); }
 END_TEST
 START_TEST(v2_5_comes_out) { check_architecture("v2_5", v2_bounds); }
 END_TEST
 START_TEST(v2_5_with_mlp_comes_out) { check_architecture("v2_5_mlp", v2_bounds); }
-END_TEST
-START_TEST(v2_6_comes_out) { check_architecture("v2_6", v2_bounds); }
-END_TEST
-
-START_TEST(v3_comes_out) { check_architecture("v3", v3_bounds); }
 END_TEST
 START_TEST(other_choices_of_v3_come_out)
     {
@@ -219,7 +262,9 @@ START_TEST(other_choices_of_v3_5_come_out)
                       "reference/v3_5_variant_reg.vectors.safetensors", v3_bounds);
     }
 END_TEST
+#endif
 
+#ifndef TABFT_TEST_CUDA
 /* Constant columns, which v2 pushes to the end of their groups and the others leave out; columns without a number;
  * infinities; and classes that the context lacks, which v2 does not count. */
 START_TEST(constant_columns_come_out)
@@ -255,5 +300,42 @@ START_TEST(constant_columns_come_out)
 END_TEST
 
 UNIT_MAIN("model/reference", v2_comes_out, v2_5_comes_out, v2_5_with_mlp_comes_out, v2_6_comes_out, v3_comes_out,
-          other_choices_of_v3_come_out, v3_5_comes_out,
-          other_choices_of_v3_5_come_out, constant_columns_come_out)
+          other_choices_of_v3_come_out, v3_5_comes_out, other_choices_of_v3_5_come_out, constant_columns_come_out)
+#else
+#ifndef TABFT_TEST_LONG
+/* What rounding the operands of products costs, against float64. The bounds are twice what was measured. */
+static void check_precision(enum tensor_precision precision, const char *name, struct bounds bounds)
+{
+    char model[100], vectors[100];
+    (void)snprintf(model, sizeof model, "reference/%s.model.safetensors", name);
+    (void)snprintf(vectors, sizeof vectors, "reference/%s.vectors.safetensors", name);
+    struct model *m = open_model(model, MODEL_ANY_TASK);
+    struct recorded r = open_recorded(vectors);
+    struct results first = {NULL, NULL};
+    check_gpu(precision, m, &r, bounds, &first);
+    free(first.logits);
+    free(first.slopes);
+    close_recorded(&r);
+    model_close(m);
+}
+
+START_TEST(tf32_costs_this_much)
+{
+    check_precision(TENSOR_TF32, "v2_6_cls", (struct bounds){9e-4, 7e-5, 1.2e-3});
+    check_precision(TENSOR_TF32, "v3_cls", (struct bounds){9e-4, 2e-5, 5e-3});
+}
+END_TEST
+
+START_TEST(bf16_costs_this_much)
+{
+    check_precision(TENSOR_BF16, "v2_6_cls", (struct bounds){6.5e-3, 5e-4, 7e-3});
+    check_precision(TENSOR_BF16, "v3_cls", (struct bounds){4e-3, 2.5e-4, 2.3e-2});
+}
+END_TEST
+
+UNIT_MAIN("model/reference on GPUs", v2_6_comes_out, v3_comes_out, tf32_costs_this_much, bf16_costs_this_much)
+#else
+UNIT_MAIN("model/reference on GPUs, all", v2_comes_out, v2_5_comes_out, v2_5_with_mlp_comes_out,
+          other_choices_of_v3_come_out, v3_5_comes_out, other_choices_of_v3_5_come_out)
+#endif
+#endif

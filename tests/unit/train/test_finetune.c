@@ -11,6 +11,7 @@
 #include "eval/run_record.h"
 #include "recorded.h"
 #include "table/table.h"
+#include "tensor/device.h"
 #include "train/optimiser.h"
 #include "train/train.h"
 #include "unit_backend.h"
@@ -252,6 +253,7 @@ START_TEST(raw_rows_give_the_recorded_run)
     write_table(train, "raw.X_train", ROWS, r->task == MODEL_REGRESSION ? "raw.y_reg" : "raw.y_cls", r->task);
     write_table(test, "raw.X_test", TEST_ROWS, NULL, MODEL_ANY_TASK);
     model_path(r, model);
+    struct tensor_device device;
     train_options_default(&o);
     o.model = unit_data(model);
     o.data = train;
@@ -263,7 +265,8 @@ START_TEST(raw_rows_give_the_recorded_run)
     o.seed = SEED;
     o.validation_split = 0;
     o.threads = 1;
-    MUST(train_run(&o, NULL, NULL, &result, &f));
+    MUST(tensor_device_find(&device, "cpu", false, NULL, &f));
+    MUST(train_run(&o, &device, NULL, NULL, &result, &f));
     double loss = compare_losses(r, run), prediction = compare_predictions(r, weights, train, test);
     printf("%s from raw rows: losses within %.1e, predictions within %.1e\n", r->name, loss, prediction);
     (void)fflush(stdout);

@@ -113,8 +113,6 @@ START_TEST(what_belongs_together_is_checked)
     MUST_FAIL(train_options_check(&o, &f), TABFT_USE, "--seed");
     o.seed = 4294967295U - 29;
     MUST(train_options_check(&o, &f));
-    o.device = TRAIN_DEVICE_CUDA;
-    MUST_FAIL(train_options_check(&o, &f), TABFT_USE, "no CUDA backend");
 }
 END_TEST
 

@@ -1,0 +1,65 @@
+#!/bin/sh
+# A whole run on a GPU, by the emulation (tests/cuda), which does everything as late as it may and lets the host touch nothing of
+# the GPU's memory: the losses of the CPU but for rounding, checkpoints that are gone on with, plans and refusals.
+set -eu
+# shellcheck source=tests/tools/train/helpers.sh
+. "${top_srcdir:?}/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/train/metrics.sh
+. "$top_srcdir/tests/tools/train/metrics.sh"
+[ -e "$top_builddir/tests/cuda/plugins/tabft-device-cuda.so" ] || { echo 'no C++ compiler, so no emulation'; exit 77; }
+TABFT_PLUGIN_PATH=$(cd -- "$top_builddir/tests/cuda/plugins" && pwd) CUDA_EMULATION_LATE=1 CUDA_EMULATION_PROTECT=1
+export TABFT_PLUGIN_PATH CUDA_EMULATION_LATE CUDA_EMULATION_PROTECT
+unset CUDA_VISIBLE_DEVICES
+cd -- "$work"
+head -n 25 "$cases/11-uneven-estimator-shards/train.csv" >train.csv
+pack y train.csv train.tbf
+set -- tabft-train --model "$model" --data train.tbf --epochs 3 --estimators 1 --lr 1e-3 --seed 17 --threads 1 --validation-split 0
+
+# close FILE FILE: as many numbers, none further apart than 2e-6; and not the same ones, or it was no other arithmetic.
+close() {
+    paste -d ' ' "$1" "$2" | awk '
+        { d = $1 - $2; if (d < 0) d = -d; if (d > most) most = d; if (NF != 2) bad = 1 }
+        END { exit bad || NR < 6 || most == 0 || most > 2e-6 }' || { paste "$1" "$2"; fail "losses of $1 and $2 are not close"; }
+}
+numbers() { sed -n 's/.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2/p' "$1/metrics.jsonl" | tr ' ' '\n'; }
+works "$@" --out cpu --device cpu
+works "$@" --out gpu --device cuda --precision float32
+says '^tabft-train: device: CUDA emulation, sm_00 float32, GPU-00000000'
+numbers cpu >cpu.numbers
+numbers gpu >gpu.numbers
+close cpu.numbers gpu.numbers
+[ "$(field gpu/run.json gpu_name)" = 'CUDA emulation' ] || fail 'run.json does not name the GPU'
+[ "$(field gpu/run.json isa)" = 'sm_00 float32' ] || fail 'run.json does not say what was computed with'
+
+# Killed when a checkpoint is there and gone on with: the same bits. On another device or with another precision it is another run.
+env --default-signal "$@" --out run --device cuda --precision float32 --checkpoint-every 1 2>said &
+child=$!
+waits_for run/metrics.jsonl.partial 2
+kill -KILL "$child"
+wait "$child" || :
+if [ ! -e run/run.json ]; then
+    refuses 2 'instruction set' "$@" --out run --device cpu --resume
+    refuses 2 'instruction set' "$@" --out run --device cuda --precision bf16 --resume
+fi
+works "$@" --out run --device cuda --precision float32 --resume
+cmp -- gpu/model.safetensors run/model.safetensors || fail 'other weights after a resume'
+
+# "auto" takes the GPU, and bf16; without one it takes the CPU and says why, where there is the plugin.
+CUDA_VISIBLE_DEVICES='' works "$@" --out auto
+says '^tabft-train: device: cpu (no GPU can be used'
+cmp -- cpu/model.safetensors auto/model.safetensors || fail 'other weights on the CPU by --device auto'
+CUDA_EMULATION_MEMORY=1000000 refuses 4 'GPU 0' "$@" --out none
+CUDA_EMULATION_MEMORY=50000000 refuses 4 'on its GPU, where .* are free' "$@" --out none
+CUDA_VISIBLE_DEVICES='' refuses 4 'no GPU can be used' "$@" --out none --device cuda
+TABFT_PLUGIN_PATH='' refuses 2 "no device 'cuda'" "$@" --out none --device cuda
+refuses 2 'CPUs compute in float32 alone' "$@" --out none --device cpu --precision tf32
+[ ! -e none ] || fail 'a refused run left its folder'
+
+# A plan needs no GPU. It says what the GPU takes and what the host does, and what would fit.
+CUDA_VISIBLE_DEVICES='' works "$@" --plan --device cuda >plan
+grep -q '^gpu_total  *[0-9]' plan || fail 'the plan says nothing of the GPU'
+grep -q '^staging  *[0-9]' plan || fail 'the plan says nothing of copies'
+status=0
+"$@" --plan --device cuda --gpu-memory 10M >plan || status=$?
+[ "$status" = 4 ] || fail "a plan that does not fit ends with $status"
+grep -q '^would fit: .* on its GPU' plan || { cat plan; fail 'the plan does not say what the GPU needs'; }
