@@ -13,7 +13,7 @@
 #include "model/model.h"
 #include "part.h"
 #include "table/table.h"
-#include "tensor/cpu/cpu.h"
+#include "tensor/ops.h"
 #include "tool.h"
 
 enum { ESTIMATORS_MAX = 4096, LEVELS_MAX = 99, BLOCK_ROWS_MAX = 1 << 20 };
@@ -27,6 +27,7 @@ int eval_open_pool(uint64_t n_threads, struct threads **pool, struct tabft_failu
 
 struct predict_options {
     const char *model, *train, *test, *output;
+    struct eval_device device;
     uint64_t estimators, seed, threads, memory, block_rows;
     struct tool_part part;
     bool force, plan, average_before_softmax, balance_probabilities;
@@ -83,6 +84,8 @@ static int take_option(int found, struct predict_options *o, char **argv, struct
     case 'x': return read_temperature(optarg, &o->softmax_temperature, f);
     case 'v': o->average_before_softmax = true; return 0;
     case 'l': o->balance_probabilities = true; return 0;
+    case 'd': o->device.name = optarg; return 0;
+    case 'c': return eval_read_precision(optarg, &o->device, f);
     case 'p': o->plan = true; return 0;
     case 'f': o->force = true; return 0;
     default: return tool_bad_option(argv, found, f);
@@ -105,6 +108,8 @@ static int predict_options(int argc, char **argv, struct predict_options *o, str
                                             {"softmax-temperature", required_argument, NULL, 'x'},
                                             {"average-before-softmax", no_argument, NULL, 'v'},
                                             {"balance-probabilities", no_argument, NULL, 'l'},
+                                            {"device", required_argument, NULL, 'd'},
+                                            {"precision", required_argument, NULL, 'c'},
                                             {"plan", no_argument, NULL, 'p'},
                                             {"force", no_argument, NULL, 'f'},
                                             {0}};
@@ -138,13 +143,10 @@ static json_t *part_json(const struct tool_part *p, size_t rows)
 }
 
 /* What made the predictions, for the table's provenance: all that their values depend on. The caller frees it. */
-static int provenance(const struct predict_options *o, size_t estimators, const struct ckpt *c,
+static int provenance(const struct predict_options *o, const char *isa, size_t estimators, const struct ckpt *c,
                       const struct table *train, const struct table *test, char **out, struct tabft_failure *f)
 {
     char digest[65];
-    const char *isa;
-    int error = tensor_isa(&isa, f);
-    if (error < 0) return error;
     ckpt_digest(c, digest);
     json_t *root = json_object();
     bool whole = root != NULL;
@@ -178,6 +180,7 @@ struct session {
     struct ckpt *weights;
     struct model *model;
     struct table *train, *test;
+    struct tensor_backend backend;
     struct eval_predictor *predictor;
 };
 
@@ -195,6 +198,8 @@ static int session_open(struct session *s, const struct predict_options *o, stru
                                    .n_levels = o->n_levels,
                                    .level = o->level};
     TRY(eval_open_pool(o->threads, &s->pool, f));
+    TRY(eval_open_device(&o->device, o->plan, s->pool, &s->backend, &options.gpu_memory, f));
+    options.backend = &s->backend;
     TRY(ckpt_open(&s->weights, o->model, f));
     TRY(table_open(&s->train, o->train, s->pool, f));
     TRY(model_open_moving(&s->model, s->weights, (enum model_task)s->train->task, f));
@@ -219,13 +224,14 @@ static void session_close(struct session *s)
     table_close(s->train);
     model_close(s->model);
     ckpt_close(s->weights);
+    if (s->backend.close != NULL) s->backend.close(s->backend.state);
     threads_close(s->pool);
 }
 
 int eval_predict_run(int argc, char **argv, struct tabft_failure *f)
 {
     int error = 0;
-    struct predict_options o = {0};
+    struct predict_options o = {.device.name = "auto"};
     struct session s = {0};
     struct eval_prediction_writer *w = NULL, *closing;
     char *made_by = NULL;
@@ -235,7 +241,7 @@ int eval_predict_run(int argc, char **argv, struct tabft_failure *f)
     if (o.plan) eval_put_plan(plan);
     TRY(eval_predictor_fits(s.predictor, f));
     if (o.plan) goto fail; /* all is said */
-    TRY(provenance(&o, plan->n_estimators, s.weights, s.train, s.test, &made_by, f));
+    TRY(provenance(&o, s.backend.isa, plan->n_estimators, s.weights, s.train, s.test, &made_by, f));
     TRY(eval_prediction_writer_open(&w, eval_predictor_head(s.predictor), o.output, o.force, made_by, s.pool, f));
     TRY(eval_predictor_run(s.predictor, eval_prediction_writer_put, w, f));
     TRY(table_unchanged(s.test, f));

@@ -2,12 +2,14 @@
 #ifndef TABFT_BIN_EVAL_VERBS_H
 #define TABFT_BIN_EVAL_VERBS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/failure.h"
 
 struct eval_plan;
 struct table;
+struct tensor_backend;
 struct threads;
 
 enum { EVAL_THREADS_MAX = 1024 };
@@ -23,5 +25,16 @@ void eval_put_plan(const struct eval_plan *p);
 int eval_predict_run(int argc, char **argv, struct tabft_failure *f) TABFT_MUST_CHECK;
 int eval_merge_run(int argc, char **argv, struct tabft_failure *f) TABFT_MUST_CHECK;
 int eval_score_run(int argc, char **argv, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* --device and --precision. */
+struct eval_device {
+    const char *name; /* "auto", "cpu", "cuda" */
+    int precision;    /* enum tensor_precision; 0: what suits the device */
+};
+int eval_read_precision(const char *text, struct eval_device *d, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Opens the CPU with the threads of `pool`, or the first GPU; planning: for a plan alone, which needs no GPU. *left:
+ * free bytes of the GPU, 0 on CPUs. Closed with out->close, on failure too if that is set. */
+int eval_open_device(const struct eval_device *asked, bool planning, struct threads *pool, struct tensor_backend *out,
+                     uint64_t *left, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

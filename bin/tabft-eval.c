@@ -27,6 +27,8 @@ static const char help[] = "Usage: tabft-eval predict --model M --train TRAIN --
                            "  -o, --output PRED.tbf  predictions: row, label, a probability a class; or\n"
                            "                         row, target, mean, quantiles\n"
                            "      --memory SIZE      memory it may take, as 800M or 4G (default: all left)\n"
+                           "      --device NAME      auto|cpu|cuda (default: auto, a GPU where there is one)\n"
+                           "      --precision NAME   on GPUs: auto|float32|tf32|bf16 (default: bf16)\n"
                            "      --block-rows N     rows that go through the network at a time (default: as\n"
                            "                         suits the memory); results do not depend on it\n"
                            "      --plan             print what it takes, and whether it fits, and stop\n"

@@ -48,7 +48,9 @@ struct eval_options {
                                  prediction runs, without a name; NULL: in $TMPDIR or /tmp */
     size_t n_levels;          /* of regression: quantiles to predict beside the mean */
     const double *level;      /* [n_levels] in (0, 1), all different; outlives the predictor */
-    const struct tensor_backend *backend; /* what the network runs on; NULL: the CPU, on the threads of the pool */
+    const struct tensor_backend *backend; /* what the network runs on; NULL: the CPU, on the threads of the pool. For a
+                                             plan alone one that plans is enough */
+    uint64_t gpu_memory; /* of a backend with memory of its own: bytes of it that may be taken; 0: not known */
 };
 
 /* How a prediction will run. Sizes in bytes. A row's prediction has the same bits whatever stands here. */
@@ -61,6 +63,7 @@ struct eval_plan {
     size_t network, kept_bytes;          /* what the network takes; of it, what is kept of the context */
     size_t preprocessing, rows;          /* of one estimator; rows and results in between */
     size_t total, available, disk;
+    size_t gpu, gpu_available; /* of a GPU: weights and network, of which the host then has copies' alone */
 };
 /* Encodings of its context that an estimator needs, of n_context rows each. */
 size_t eval_plan_encodings(const struct eval_plan *plan);

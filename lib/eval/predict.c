@@ -112,6 +112,7 @@ const struct eval_prediction *eval_predictor_head(const struct eval_predictor *p
 struct work {
     struct eval_predictor *p;
     struct model_run *run;
+    float *values;                 /* the weights in the backend's memory, where that is not the host's; else NULL */
     size_t *row;                   /* [block_rows] */
     double *x;                     /* [block_rows][columns] */
     float *logits;                 /* [block_rows][outputs] */
@@ -148,6 +149,21 @@ static void rows_free(struct eval_prediction *p)
     free(p->quantile);
 }
 
+static int place_weights(struct work *w, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct vectors *v = &w->p->backend->vectors;
+    const size_t bytes = model_parameters(w->p->model) * sizeof *w->values;
+    void *memory;
+    if (v->host) return 0;
+    TRY(v->memory_new(v->state, &memory, bytes, "the weights", f));
+    w->values = memory;
+    v->copy_in(v->state, w->values, model_values(w->p->model), bytes);
+    TRY(v->finish(v->state, f));
+fail:
+    return error;
+}
+
 static int work_open(struct work *w, struct tabft_failure *f)
 {
     int error = 0;
@@ -162,6 +178,7 @@ static int work_open(struct work *w, struct tabft_failure *f)
     TRY(rows_new(&w->result, &p->head, n, f));
     if (p->head.is_regression)
         TRY(memory_new(&w->distribution, n, outputs * sizeof *w->distribution, "distributions", f));
+    TRY(place_weights(w, f));
     if (plan->kept) TRY(model_run_open_kept(&w->run, p->model, largest, p->backend, f));
     else TRY(model_run_open(&w->run, p->model, largest, MODEL_RECOMPUTE_NONE, false, p->backend, f));
 fail:
@@ -172,6 +189,7 @@ static void work_close(struct work *w)
 {
     file_scratch_close(w->scratch);
     model_run_close(w->run);
+    if (w->values != NULL) w->p->backend->vectors.memory_free(w->p->backend->vectors.state, w->values);
     free(w->row);
     free(w->x);
     free(w->logits);
@@ -185,7 +203,7 @@ static int run_block(struct work *w, size_t estimator, size_t first, size_t n, b
 {
     int error = 0;
     const struct eval_predictor *p = w->p;
-    const float *values = model_values(p->model);
+    const float *values = w->values != NULL ? w->values : model_values(p->model);
     struct ensemble_call call = {0};
     for (size_t i = 0; i < n; i++) w->row[i] = first + i;
     TRY(eval_columns_rows(&p->columns, w->row, n, p->pool, w->x, f));

@@ -64,7 +64,9 @@ static int price(struct eval_predictor *p, const struct ensemble_options *eo, si
     else TRY(model_plan(p->model, largest, MODEL_RECOMPUTE_NONE, false, p->backend, &m, f));
     plan.block_rows = block;
     plan.kept = kept;
-    plan.network = sum(m.total, m.host);
+    const bool on_gpu = !p->backend->vectors.host;
+    plan.network = on_gpu ? m.host : sum(m.total, m.host);
+    plan.gpu = on_gpu ? sum(m.weights, m.total) : 0;
     plan.kept_bytes = m.kept;
     plan.group_rows = disk_most / per_row < block ? block : disk_most / per_row / block * block;
     if (plan.group_rows > plan.n_rows) plan.group_rows = plan.n_rows;
@@ -77,14 +79,24 @@ fail:
     return error;
 }
 
+static bool fits(const struct eval_plan *plan)
+{
+    return plan->total <= plan->available && plan->gpu <= plan->gpu_available;
+}
+
+/* Which of two takes less, on the GPU if there is one. */
+static bool is_less(const struct eval_plan *a, const struct eval_plan *b)
+{
+    return a->gpu != b->gpu ? a->gpu < b->gpu : a->total < b->total;
+}
+
 /* The first of a block of `rows` rows, of half as many, ... that fits; the last where none does. */
 static int shrink(struct eval_predictor *p, const struct ensemble_options *eo, size_t rows, bool kept,
                   struct eval_plan *plan, struct tabft_failure *f)
 {
     for (;; rows /= 2) {
         int error = price(p, eo, rows, kept, plan, f);
-        if (error < 0 || plan->total <= plan->available || p->options.block_rows > 0 || rows / 2 < BLOCK_LEAST)
-            return error;
+        if (error < 0 || fits(plan) || p->options.block_rows > 0 || rows / 2 < BLOCK_LEAST) return error;
     }
 }
 
@@ -92,8 +104,10 @@ int predict_plan(struct eval_predictor *p, const struct ensemble_options *eo, st
 {
     int error = 0;
     const uint64_t may = p->options.memory > 0 ? p->options.memory : memory_available();
-    struct eval_plan base = {
-        .n_context = p->train->n_rows, .n_rows = p->head.n_rows, .available = may < SIZE_MAX ? (size_t)may : SIZE_MAX};
+    struct eval_plan base = {.n_context = p->train->n_rows,
+                             .n_rows = p->head.n_rows,
+                             .available = may < SIZE_MAX ? (size_t)may : SIZE_MAX,
+                             .gpu_available = p->options.gpu_memory > 0 ? (size_t)p->options.gpu_memory : SIZE_MAX};
     struct eval_plan kept = base, whole = base;
     size_t block = p->options.block_rows;
     if (block == 0)
@@ -101,10 +115,10 @@ int predict_plan(struct eval_predictor *p, const struct ensemble_options *eo, st
     if (block > base.n_rows) block = base.n_rows;
     TRY(shrink(p, eo, block, true, &kept, f));
     TRY(shrink(p, eo, block, false, &whole, f));
-    const bool whole_is_less = whole.total < kept.total, one_block = whole.block_rows >= base.n_rows;
+    const bool whole_is_less = is_less(&whole, &kept), one_block = whole.block_rows >= base.n_rows;
     /* In one block nothing is gained by keeping, and what takes less is taken. */
-    p->plan = kept.total > kept.available || (one_block && whole_is_less) ? whole : kept;
-    if (p->plan.total > p->plan.available && kept.total < p->plan.total) p->plan = kept;
+    p->plan = !fits(&kept) || (one_block && whole_is_less) ? whole : kept;
+    if (!fits(&p->plan) && is_less(&kept, &p->plan)) p->plan = kept;
     TRY(price(p, eo, p->plan.block_rows, p->plan.kept, &p->plan, f));
 fail:
     return error;
@@ -120,7 +134,14 @@ int eval_predictor_fits(const struct eval_predictor *p, struct tabft_failure *f)
 {
     const struct eval_plan *plan = &p->plan;
     const double mib = 1 << 20;
-    if (plan->total <= plan->available) return 0;
+    if (fits(plan)) return 0;
+    if (plan->gpu > plan->gpu_available)
+        return tabft_fail(
+            f, TABFT_SYSTEM,
+            "predicting %zu rows from %zu takes %.1f MiB of the GPU in blocks of %zu rows, %.1f MiB are free; "
+            "take fewer training rows, smaller blocks, or --device cpu",
+            plan->n_rows, plan->n_context, (double)plan->gpu / mib, plan->block_rows,
+            (double)plan->gpu_available / mib);
     return tabft_fail(
         f, TABFT_SYSTEM,
         "predicting %zu rows from %zu takes %.1f MiB (network %.1f, preprocessing %.1f, rows %.1f) in blocks "

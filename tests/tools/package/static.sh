@@ -5,6 +5,7 @@ set -eu
 : "${top_builddir:?}" "${top_srcdir:?}"
 grep -q "^TABFT_SANITIZE=' *'\$\|^TABFT_SANITIZE=\$" "$top_builddir/config.log" || { echo 'a sanitizer build is not static'; exit 77; }
 grep -q "^STATIC_TOOLS_TRUE=''" "$top_builddir/config.log" || { echo 'configured with --disable-static-tools'; exit 77; }
+grep -q "^HAVE_CUDA_TRUE='#'" "$top_builddir/config.log" || { echo 'configured with CUDA: tabft-eval opens plugins'; exit 77; }
 failed=0
 bad() {
     echo "$*"

@@ -44,6 +44,26 @@ fi
 works "$@" --out run --device cuda --precision float32 --resume
 cmp -- gpu/model.safetensors run/model.safetensors || fail 'other weights after a resume'
 
+# Predictions: close to the CPU's, by the model of a run. They take a tabft-eval that opens plugins.
+PATH=$TABFT_PLUGIN_PATH/..:$PATH
+head -n 7 "$cases/11-uneven-estimator-shards/test.csv" >test.csv
+pack y test.csv test.tbf
+set -- tabft-eval predict --model gpu/model.safetensors --train train.tbf --test test.tbf --estimators 1 --threads 1
+works "$@" --device cpu -o cpu.tbf
+works "$@" --device cuda --precision float32 -o gpu.tbf
+for device in cpu gpu; do
+    tabft-prep cat "$device.tbf" | tail -n +2 | cut -d , -f 3- | tr ',' '\n' >"$device.numbers"
+done
+close cpu.numbers gpu.numbers
+works "$@" --device cuda --plan >plan
+grep -q '^gpu  *[0-9]' plan || fail 'the plan of a prediction says nothing of the GPU'
+status=0
+CUDA_EMULATION_MEMORY=33700000 "$@" --device cuda -o none.tbf 2>said || status=$?
+[ "$status" = 4 ] || fail "a prediction that does not fit the GPU ends with $status"
+grep -q '^tabft-eval: .* of the GPU in blocks' said || { cat said; fail 'a prediction does not say what the GPU lacks'; }
+[ ! -e none.tbf ] || fail 'a refused prediction left its file'
+set -- tabft-train --model "$model" --data train.tbf --epochs 3 --estimators 1 --lr 1e-3 --seed 17 --threads 1 --validation-split 0
+
 # "auto" takes the GPU, and bf16; without one it takes the CPU and says why, where there is the plugin.
 CUDA_VISIBLE_DEVICES='' works "$@" --out auto
 says '^tabft-train: device: cpu (no GPU can be used'
