@@ -15,7 +15,11 @@ struct model;
 
 /* Numbered as enum table_task (table/table.h). */
 enum model_task { MODEL_ANY_TASK = 0, MODEL_CLASSIFICATION = 1, MODEL_REGRESSION = 2 };
-enum model_recompute { MODEL_RECOMPUTE_NONE, MODEL_RECOMPUTE_BLOCK };
+/* How much of what forward computes a run keeps for backward, by the bytes that it may take in all (struct model_plan's
+ * total): as many of the last blocks as fit are kept whole, the others are computed again. NONE: all is kept, whatever
+ * it takes; BLOCK: as little as can be, and what costs no byte more. */
+#define MODEL_RECOMPUTE_NONE SIZE_MAX
+#define MODEL_RECOMPUTE_BLOCK ((size_t)0)
 
 struct model_parameter {
     const char *name; /* as in the checkpoint */
@@ -115,7 +119,7 @@ struct model_plan {
     size_t kept; /* of the activations: what of a context is kept for its queries (model_plan_kept) */
     size_t host;
 };
-int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward,
+int model_plan(const struct model *m, struct model_shape shape, size_t recompute, bool backward,
                const struct tensor_backend *backend, struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* The memory for calls up to a planned size: a call may have fewer context rows, query rows or columns
@@ -125,7 +129,7 @@ int model_plan(const struct model *m, struct model_shape shape, enum model_recom
  * when memory is short. */
 struct model_run;
 int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
-                   enum model_recompute recompute, bool backward, const struct tensor_backend *backend,
+                   size_t recompute, bool backward, const struct tensor_backend *backend,
                    struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Predictions in blocks of rows: a context is encoded once (model_keep_context: `input` with its query rows ignored),
  * what query rows need of each layer stays in the run's memory, and any number of blocks of query rows follow

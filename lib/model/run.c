@@ -62,7 +62,7 @@ static int check_shape(const struct model *m, const struct model_shape *s, struc
 /* Plans a part of the network for the largest shape, with backward or forward alone. *out stays NULL for a part that
  * has nothing to compute. */
 static int make_plan(const struct model *m, struct model_shape largest, enum model_part part,
-                     const struct tensor_backend *backend, bool with_backward, bool recompute, struct tape_plan **out,
+                     const struct tensor_backend *backend, bool with_backward, size_t room, struct tape_plan **out,
                      struct tape_sizes *sizes, struct tabft_failure *f)
 {
     int error = 0;
@@ -80,7 +80,8 @@ static int make_plan(const struct model *m, struct model_shape largest, enum mod
                                            .bars = with_backward && !classifies ? &bars : NULL};
     TRY(record(m, &shape, &t, &io, f));
     const struct tape_options options = {.backward = with_backward,
-                                         .recompute = recompute,
+                                         .recompute = room != MODEL_RECOMPUTE_NONE,
+                                         .room = room,
                                          .last = with_backward ? io.loss : io.logits};
     *sizes = (struct tape_sizes){0};
     if (options.last != TAPE_NONE) TRY(tape_plan_open(out, t, backend, options, sizes, f));
@@ -103,15 +104,17 @@ static size_t outcome_bytes(const struct model *m) { return sums_bytes(m) + size
 /* Both plans in one block of memory: the forward plan needs less, and they never run at the same time. With backward,
  * the sums of the gradient's squares lie behind them. */
 static int make_plans(const struct model *m, struct model_shape largest, const struct tensor_backend *backend,
-                      bool backward, bool recompute, struct tape_plan *plans[2], struct tape_sizes *sizes,
+                      bool backward, size_t recompute, struct tape_plan *plans[2], struct tape_sizes *sizes,
                       struct tabft_failure *f)
 {
     struct tape_sizes one;
     int error = 0;
     TRY(check_shape(m, &largest, f));
-    TRY(make_plan(m, largest, MODEL_WHOLE, backend, false, false, &plans[0], sizes, f));
+    TRY(make_plan(m, largest, MODEL_WHOLE, backend, false, MODEL_RECOMPUTE_NONE, &plans[0], sizes, f));
     if (!backward) return 0;
     TRY(loss_check_borders(m, f));
+    /* The room is the whole run's. */
+    if (recompute != MODEL_RECOMPUTE_NONE) recompute = recompute > sums_bytes(m) ? recompute - sums_bytes(m) : 0;
     TRY(make_plan(m, largest, MODEL_WHOLE, backend, true, recompute, &plans[1], &one, f));
     take_larger(sizes, &one);
     if (!size_add(sizes->total, sums_bytes(m), &sizes->total))
@@ -127,8 +130,8 @@ static int make_kept_plans(const struct model *m, struct model_shape largest, co
     struct tape_sizes context;
     int error = 0;
     TRY(check_shape(m, &largest, f));
-    TRY(make_plan(m, largest, MODEL_QUERY, backend, false, false, &plans[0], sizes, f));
-    TRY(make_plan(m, largest, MODEL_CONTEXT, backend, false, false, &plans[1], &context, f));
+    TRY(make_plan(m, largest, MODEL_QUERY, backend, false, MODEL_RECOMPUTE_NONE, &plans[0], sizes, f));
+    TRY(make_plan(m, largest, MODEL_CONTEXT, backend, false, MODEL_RECOMPUTE_NONE, &plans[1], &context, f));
     assert(context.kept == sizes->kept);
     take_larger(sizes, &context);
 fail:
@@ -162,13 +165,13 @@ fail:
     return error;
 }
 
-int model_plan(const struct model *m, struct model_shape shape, enum model_recompute recompute, bool backward,
+int model_plan(const struct model *m, struct model_shape shape, size_t recompute, bool backward,
                const struct tensor_backend *backend, struct model_plan *plan, struct tabft_failure *f)
 {
     int error = 0;
     struct tape_plan *plans[2] = {NULL, NULL};
     struct tape_sizes sizes;
-    TRY(make_plans(m, shape, backend, backward, recompute == MODEL_RECOMPUTE_BLOCK, plans, &sizes, f));
+    TRY(make_plans(m, shape, backend, backward, recompute, plans, &sizes, f));
     *plan = (struct model_plan){.weights = m->n_values * sizeof(float),
                                 .activations = sizes.activations,
                                 .scratch = sizes.total - sizes.activations,
@@ -232,7 +235,7 @@ fail:
 }
 
 int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
-                   enum model_recompute recompute, bool backward, const struct tensor_backend *backend,
+                   size_t recompute, bool backward, const struct tensor_backend *backend,
                    struct tabft_failure *f)
 {
     int error = 0;
@@ -240,7 +243,7 @@ int model_run_open(struct model_run **out, const struct model *m, struct model_s
     struct tape_plan *plans[2] = {NULL, NULL};
     struct tape_sizes sizes;
     TRY(run_new(&run, m, largest, backend, f));
-    error = make_plans(m, largest, backend, backward, recompute == MODEL_RECOMPUTE_BLOCK, plans, &sizes, f);
+    error = make_plans(m, largest, backend, backward, recompute, plans, &sizes, f);
     run->forward = plans[0];
     run->backward = plans[1];
     TRY(error);

@@ -428,12 +428,13 @@ int tape_plan_open(struct tape_plan **out, struct tape *t, const struct tensor_b
     struct tape_sizes its;
     if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
     TRY(make(&best, t, backend, options, t->n_segments, sizes, f));
-    /* How many segments more can be kept whole without a byte more in all. */
+    /* How many segments more can be kept whole in the room there is, or without a byte more in all. */
+    const size_t room = sizes->total > options.room ? sizes->total : options.room;
     int low = 0, high = options.backward && options.recompute ? t->n_segments : 0;
     while (low < high) {
         const int whole = low + (high - low) / 2;
         TRY(make(&plan, t, backend, options, whole, &its, f));
-        if (its.total > sizes->total) {
+        if (its.total > room) {
             tape_plan_close(plan);
             low = whole + 1;
             continue;

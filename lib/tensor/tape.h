@@ -77,6 +77,7 @@ size_t tape_width(const struct tape *t, int value);
 struct tape_options {
     bool backward;  /* from `last`, a loss; else forward to `last`, whose value can be read after the run */
     bool recompute; /* by segment */
+    size_t room;    /* with that: bytes that more of the last segments may be kept in, if it is more than the least */
     int last;
 };
 struct tape_sizes {

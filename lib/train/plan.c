@@ -65,6 +65,13 @@ uint64_t train_plan_budget(const struct train_options *o, int local_ranks)
 
 /* ---- planning ---- */
 
+const char *train_recompute_name(size_t recompute)
+{
+    return recompute == MODEL_RECOMPUTE_NONE ? "none" : recompute == MODEL_RECOMPUTE_BLOCK ? "block" : "auto";
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 struct phase {
     struct model_shape shape;
     size_t preprocessing; /* one estimator's call */
@@ -182,6 +189,11 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
         p->data += 4 * s->n_train * sizeof(size_t); /* cutting an epoch into chunks */
     }
     add_total(p);
+    if (!validating) {
+        const uint64_t taken = p->on_gpu ? p->gpu : p->total, budget = p->on_gpu ? place->gpu_budget : place->budget;
+        p->room = network.total;
+        if (budget > taken) p->room += (size_t)smaller(budget - taken, SIZE_MAX - 1 - network.total);
+    }
 fail:
     return error;
 }
@@ -206,7 +218,7 @@ static void take_fuller(struct train_plan *p, const struct train_plan *other)
 }
 
 static int plan_for(struct train_plan *plan, const struct model *m, const struct train_options *o,
-                    const struct train_sizes *s, const struct train_place *place, enum model_recompute recompute,
+                    const struct train_sizes *s, const struct train_place *place, size_t recompute,
                     struct tabft_failure *f)
 {
     int error = 0;
@@ -229,10 +241,12 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
     p.partial_sums = sums_of_fullest(p.n_items, n, p.n_ranks);
     struct train_plan validating = p;
     TRY(add_phase(&p, m, o, s, place, false, f));
+    const size_t room = p.room;
     if (s->n_valid > 0) {
         TRY(add_phase(&validating, m, o, s, place, true, f));
         take_fuller(&p, &validating);
     }
+    p.room = room;
     *plan = p;
 fail:
     return error;
@@ -242,10 +256,14 @@ int train_plan_make(struct train_plan *plan, const struct model *m, const struct
                     const struct train_sizes *s, const struct train_place *place, struct tabft_failure *f)
 {
     int error = 0;
-    enum model_recompute first = o->recompute == TRAIN_RECOMPUTE_BLOCK ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE;
+    struct train_plan wider;
+    size_t first = o->recompute == TRAIN_RECOMPUTE_BLOCK ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE;
     TRY(plan_for(plan, m, o, s, place, first, f));
-    if (o->recompute == TRAIN_RECOMPUTE_AUTO && !train_plan_fits(plan, place))
-        TRY(plan_for(plan, m, o, s, place, MODEL_RECOMPUTE_BLOCK, f));
+    if (o->recompute != TRAIN_RECOMPUTE_AUTO || train_plan_fits(plan, place)) return 0;
+    TRY(plan_for(plan, m, o, s, place, MODEL_RECOMPUTE_BLOCK, f));
+    if (!train_plan_fits(plan, place)) return 0;
+    TRY(plan_for(&wider, m, o, s, place, plan->room, f));
+    if (train_plan_fits(&wider, place)) *plan = wider;
 fail:
     return error;
 }
@@ -385,7 +403,7 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         text,
         "bytes of the fullest of %d rank%s, %zu items a step, --recompute %s; the peak is in %s: %zu context rows, "
         "%zu query rows, %zu columns\n",
-        p->n_ranks, p->n_ranks == 1 ? "" : "s", p->n_items, p->recompute == MODEL_RECOMPUTE_NONE ? "none" : "block",
+        p->n_ranks, p->n_ranks == 1 ? "" : "s", p->n_items, train_recompute_name(p->recompute),
         p->validating ? "a validation" : "a step", p->n_context, p->n_query, p->n_columns);
     const int wide = p->on_gpu ? 16 : 14;
     const size_t n_lines = p->on_gpu ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;

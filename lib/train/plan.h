@@ -19,7 +19,7 @@ struct train_plan {
     bool on_gpu;
     int n_ranks;
     size_t n_items; /* of a whole step */
-    enum model_recompute recompute;
+    size_t recompute;                     /* as of lib/model/model.h */
     bool validating;                      /* the peak is in a validation, else in a training step */
     size_t n_context, n_query, n_columns; /* the largest call of the network in that phase */
     size_t weights, partial_sums, moments, best_weights;
@@ -28,6 +28,7 @@ struct train_plan {
     size_t data;                 /* targets, lists of rows, and the rows of one chunk or validation */
     size_t preprocessing;        /* one estimator's */
     size_t activations, scratch; /* of one forward and backward, whatever the number of estimators */
+    size_t room;                 /* what the run that computes those may take (lib/model/model.h) within the budget */
     size_t checkpoint;           /* what writing one takes beyond the preprocessing, which is free then */
     size_t logits;               /* of a validation */
     size_t staging;              /* with GPUs: what is copied to and from them */
@@ -46,7 +47,10 @@ struct train_place {
 
 bool train_plan_fits(const struct train_plan *plan, const struct train_place *place);
 
-/* Plans for the --recompute asked for; auto: none where that fits the budget, else block. */
+/* "none", "block", or "auto" for what is between them. */
+const char *train_recompute_name(size_t recompute);
+
+/* Plans for the --recompute asked for; auto: as little as fits the budget. */
 int train_plan_make(struct train_plan *plan, const struct model *m, const struct train_options *o,
                     const struct train_sizes *sizes, const struct train_place *place,
                     struct tabft_failure *f) TABFT_MUST_CHECK;

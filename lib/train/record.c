@@ -130,7 +130,7 @@ static int run_json(const struct trainer *t, const struct progress *p, const cha
                               comm_engine(t->c), "launcher", comm_launcher(t->c), "libraries", comm_libraries(t->c),
                               "device", t->device->name, "isa", t->backend.isa, "cpu", cpu, "threads",
                               threads_count(t->pool), "host", comm_host(t->c), "recompute",
-                              t->plan.recompute == MODEL_RECOMPUTE_NONE ? "none" : "block");
+                              train_recompute_name(t->plan.recompute));
     if (t->device->plugin != NULL) {
         char versions[512];
         t->device->plugin->versions(versions, sizeof versions);

@@ -279,7 +279,7 @@ static double network_flops(size_t rows, size_t context, size_t columns, bool re
     return linear * (recompute ? 4 : 3) + attention * (recompute ? 4.5 : 3.5);
 }
 
-static void bench_step(struct bench *b, enum model_recompute recompute)
+static void bench_step(struct bench *b, size_t recompute)
 {
     const size_t n_columns[] = {26, 20, 26, 20}, n_context = 800, n_query = 200, n_estimators = 4;
     struct model *m;

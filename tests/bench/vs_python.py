@@ -11,8 +11,8 @@ vs_python.py measure COMMAND...
     Runs COMMAND and prints, as JSON, its peak memory and seconds. Its stdout goes to our stderr.
 vs_python.py compare-steps PYTHON.json OURS.json METRICS.jsonl FASTER MEMORY
 vs_python.py compare-predictions PYTHON.json OURS.json PYTHON.csv OURS.csv FASTER MEMORY
-    Print both sides and the ratios; status 1 if ours is not FASTER times as fast ("-": not asked) within MEMORY bytes,
-    or, as "1/3", within that share of Python's.
+    Print both sides and the ratios; status 1 if ours is not FASTER times as fast or not within MEMORY bytes, or, as
+    "1/3", within that share of Python's; "-": not asked.
 """
 import json
 import os
@@ -121,14 +121,16 @@ def verdict(theirs, ours, theirs_bytes, ours_bytes, faster, memory):
     """Prints the ratios and whether what was promised held."""
     ratio = theirs / ours
     print(f"    {ratio:.2f} times as fast, {ours_bytes / theirs_bytes:.2f} of the memory")
-    if faster == "-":
-        return True
-    share = memory.startswith("1/")
-    most = theirs_bytes / int(memory[2:]) if share else float(memory)
-    fast, small = ratio >= float(faster), ours_bytes <= most
-    print(f"    promised {faster} times as fast: {'held' if fast else 'NOT HELD'}; "
-          f"within {memory + ' of the memory' if share else f'{most / 1e9:g} GB'}: {'held' if small else 'NOT HELD'}")
-    return fast and small
+    promises = []
+    if faster != "-":
+        promises.append((f"{faster} times as fast", ratio >= float(faster)))
+    if memory.startswith("1/"):
+        promises.append((f"within {memory} of the memory", ours_bytes <= theirs_bytes / int(memory[2:])))
+    elif memory != "-":
+        promises.append((f"within {float(memory) / 1e9:g} GB", ours_bytes <= float(memory)))
+    for what, held in promises:
+        print(f"    promised {what}: {'held' if held else 'NOT HELD'}")
+    return all(held for _, held in promises)
 
 
 def same(what, apart, most):
@@ -168,8 +170,8 @@ def compare_predictions(python, ours, python_csv, ours_csv, faster, memory):
     row("python", "from fit to probabilities", theirs["seconds"], theirs["peak_bytes"], f"{len(expected)} rows")
     row("TabFT", "the whole process", measured["seconds"], measured["peak_bytes"],
         f"probabilities at most {max(apart):.1e} apart")
-    # Single rows whose fingerprints hash other last bits may differ more.
-    held = same("probabilities, on average,", sum(apart) / len(apart), 2e-2)
+    # A few rows whose fingerprints hash other last bits may differ more: far below what other work would give.
+    held = same("probabilities, on average,", sum(apart) / len(apart), 1e-5)
     return verdict(theirs["seconds"], measured["seconds"], theirs["peak_bytes"], measured["peak_bytes"], faster,
                    memory) and held
 

@@ -50,7 +50,12 @@ refuses 4 'a rank needs .* bytes and may take 41943040 .* would fit: ' "$@" --me
 # auto recomputes where it must, and both give the same bits.
 set -- tabft-train --model "$tiny" --data rows.tbf --estimators 1 --epochs 1 --validation-split 0 --threads 1 --lr 1e-3
 works "$@" --memory 120M --out auto
-[ "$(field auto/run.json recompute)" = block ] || fail 'auto does not recompute where it must'
+[ "$(field auto/run.json recompute)" = auto ] || fail 'auto does not recompute where it must'
+works "$@" --plan --memory 120M >auto.plan
+works "$@" --plan --recompute block >block.plan
+total() { sed -n 's/^total *//p' "$1"; }
+[ "$(total auto.plan)" -le 125829120 ] || fail 'auto takes more than it may'
+[ "$(total auto.plan)" -gt "$(total block.plan)" ] || fail 'auto keeps no more than block where there is memory'
 cmp auto/model.safetensors one/model.safetensors || fail 'recomputation changes the weights'
 # More ranks hold less of AdamW's state; an engine is planned for.
 works "$@" --plan --ranks 4 >four.plan

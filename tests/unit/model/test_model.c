@@ -421,7 +421,7 @@ static void free_call(struct call *c)
 
 /* Gradient (and logits behind it) of one call in a run planned for `largest`. */
 static float *gradient_in(const struct model *m, const struct call *c, struct model_shape largest,
-                          enum model_recompute recompute, int n_threads)
+                          size_t recompute, int n_threads)
 {
     const size_t n = model_parameters(m), n_logits = c->input.shape.n_query * model_outputs(m);
     float *out = room(n + n_logits + 1, sizeof *out);
@@ -436,6 +436,19 @@ static float *gradient_in(const struct model *m, const struct call *c, struct mo
     model_run_close(run);
     threads_close(pool);
     return out;
+}
+
+static struct model_plan plan_of(const struct model *m, size_t n_context, size_t n_query, size_t n_columns,
+                                 size_t recompute, bool backward)
+{
+    struct model_plan plan;
+    struct tensor_backend two_threads;
+    MUST(cpu_backend_open_planning(&two_threads, 2, &f));
+    MUST(model_plan(m, (struct model_shape){n_context, n_query, n_columns}, recompute, backward, &two_threads, &plan,
+                    &f));
+    two_threads.close(two_threads.state);
+    ck_assert_uint_eq(plan.activations + plan.scratch, plan.total);
+    return plan;
 }
 
 /* Neither the planned size, nor recomputation, nor threads show in a bit; sizes that cross every block's border. */
@@ -455,6 +468,12 @@ static void check_plans(const char *architecture, const char *config)
         ck_assert_mem_eq(first, next, n * sizeof *first);
         free(next);
     }
+    const size_t least = plan_of(m, 301, 67, 10, MODEL_RECOMPUTE_BLOCK, true).total,
+                 most = plan_of(m, 301, 67, 10, MODEL_RECOMPUTE_NONE, true).total, room = (least + most) / 2;
+    ck_assert_uint_le(plan_of(m, 301, 67, 10, room, true).total, room);
+    float *between = gradient_in(m, &c, exact, room, 2);
+    ck_assert_mem_eq(first, between, n * sizeof *first);
+    free(between);
     free(first);
     free_call(&c);
     model_close(m);
@@ -467,6 +486,32 @@ START_TEST(plans_do_not_show)
         check_plans("tabpfn_v2", "{\"emsize\": 32, \"nlayers\": 2, \"nhead\": 2}");
         check_plans("tabpfn_v3", small_v3);
         check_plans("tabpfn_v3_5", small_v3_5);
+    }
+END_TEST
+
+/* Numbers that are one number in float32, such as 10^12 give or take 400, say nothing, as a constant: what TabPFN makes of
+ * such a column is how its sums over float32 happen to be rounded. */
+START_TEST(numbers_beyond_float32_say_nothing)
+    {
+        const struct {
+            const char *architecture, *config;
+        } networks[] = {{"tabpfn_v2_6", small}, {"tabpfn_v3", small_v3}, {"tabpfn_v3_5", small_v3_5}};
+        for (size_t k = 0; k < sizeof networks / sizeof *networks; k++) {
+            struct model *m = draw_architecture(networks[k].architecture, networks[k].config, 3);
+            struct call constant = make_call(301, 67, 5), large = make_call(301, 67, 5);
+            for (size_t i = 0; i < 368; i++) {
+                constant.x[i * 5 + 2] = 7;
+                large.x[i * 5 + 2] = (float)(1e12 + (double)(i * 37 % 801) - 400);
+            }
+            float *a = gradient_in(m, &constant, constant.input.shape, MODEL_RECOMPUTE_NONE, 1),
+                  *b = gradient_in(m, &large, large.input.shape, MODEL_RECOMPUTE_NONE, 1);
+            ck_assert_mem_eq(a, b, (model_parameters(m) + 67 * model_outputs(m)) * sizeof *a);
+            free(a);
+            free(b);
+            free_call(&constant);
+            free_call(&large);
+            model_close(m);
+        }
     }
 END_TEST
 
@@ -526,26 +571,13 @@ START_TEST(constant_columns_do_not_count)
     }
 END_TEST
 
-static struct model_plan plan_of(const struct model *m, size_t n_context, size_t n_query, size_t n_columns,
-                                 enum model_recompute recompute, bool backward)
-{
-    struct model_plan plan;
-    struct tensor_backend two_threads;
-    MUST(cpu_backend_open_planning(&two_threads, 2, &f));
-    MUST(model_plan(m, (struct model_shape){n_context, n_query, n_columns}, recompute, backward, &two_threads, &plan,
-                    &f));
-    two_threads.close(two_threads.state);
-    ck_assert_uint_eq(plan.activations + plan.scratch, plan.total);
-    return plan;
-}
-
 /* Twice the rows, at most twice the bytes and a little: nothing of rows x rows is ever stored, forward or backward.
  * At 100,000 rows such a matrix of one head would alone have 40 GB. */
 static void check_growth(const struct model *m, size_t n_columns)
 {
     for (int backward = 0; backward <= 1; backward++)
-        for (int recompute = MODEL_RECOMPUTE_NONE; recompute <= MODEL_RECOMPUTE_BLOCK; recompute++) {
-            const enum model_recompute r = (enum model_recompute)recompute;
+        for (int again = 0; again <= 1; again++) {
+            const size_t r = again ? MODEL_RECOMPUTE_BLOCK : MODEL_RECOMPUTE_NONE;
             const struct model_plan one = plan_of(m, 40000, 10000, n_columns, r, backward);
             const struct model_plan two = plan_of(m, 80000, 20000, n_columns, r, backward);
             ck_assert_uint_le(two.total, 2 * one.total + (1 << 20));
@@ -576,6 +608,12 @@ START_TEST(published_size_fits)
         ck_assert_uint_eq(none.weights, model_parameters(m) * sizeof(float));
         ck_assert_uint_lt(none.total + 6 * none.weights + 30000000, 3000000000);
         ck_assert_uint_lt(block.total + 6 * block.weights + 30000000, 700000000);
+        for (size_t room = 100000000; room < none.total; room += 300000000) {
+            const struct model_plan some = plan_of(m, 800, 200, 26, room, true);
+            const size_t most = room > block.total ? room : block.total;
+            ck_assert_uint_le(some.total, most);
+            ck_assert_uint_ge(some.total + 120000000, most); /* another block would not have fitted */
+        }
         ck_assert_uint_lt(plan_of(m, 800, 200, 26, MODEL_RECOMPUTE_NONE, false).total, 120000000);
         model_close(m);
     }
@@ -685,4 +723,5 @@ UNIT_MAIN("model/model", published_size_is_the_default, published_size_of_v3_is_
           published_size_of_v3_5_is_the_default,
           written_models_come_back, published_layouts_are_read, wrong_files_are_refused, wrong_files_of_v3_are_refused,
           wrong_files_of_v3_5_are_refused, wrong_borders_and_layouts_are_refused, wrong_losses_are_refused, plans_do_not_show, gradients_add_up,
+          numbers_beyond_float32_say_nothing,
           constant_columns_do_not_count, memory_grows_with_rows, published_size_fits, wrong_calls_are_refused)
