@@ -9,10 +9,12 @@ vs_python.py predict MODEL TRAIN.csv TEST.csv THREADS ESTIMATORS PROBABILITIES.c
     fit to the probabilities, and this process's peak memory.
 vs_python.py measure COMMAND...
     Runs COMMAND and prints, as JSON, its peak memory and seconds. Its stdout goes to our stderr.
-vs_python.py compare-steps PYTHON.json OURS.json METRICS.jsonl FASTER MEMORY
-vs_python.py compare-predictions PYTHON.json OURS.json PYTHON.csv OURS.csv FASTER MEMORY
+vs_python.py compare-steps PYTHON.json OURS.json METRICS.jsonl WEIGHTS FASTER MEMORY
+vs_python.py compare-predictions PYTHON.json OURS.json PYTHON.csv OURS.csv WEIGHTS FASTER MEMORY
     Print both sides and the ratios; status 1 if ours is not FASTER times as fast or not within MEMORY bytes, or, as
-    "1/3", within that share of Python's; "-": not asked.
+    "1/3", within that share of Python's; "-": not asked. WEIGHTS: fresh, then both sides give the same numbers but for
+    rounding; or trained, then the network sees the fingerprint columns too, in which a few rows hash other last bits,
+    those of an SVD.
 """
 import json
 import os
@@ -141,7 +143,7 @@ def same(what, apart, most):
     return False
 
 
-def compare_steps(python, ours, metrics, faster, memory):
+def compare_steps(python, ours, metrics, weights, faster, memory):
     theirs, measured = load(python), load(ours)
     with open(metrics) as file:
         steps = [line for line in map(json.loads, file) if "loss" in line and "grad_norm" in line]
@@ -153,12 +155,13 @@ def compare_steps(python, ours, metrics, faster, memory):
         told([round(s, 2) for s in theirs["seconds"]], [round(x, 6) for x in theirs["losses"]]))
     row("TabFT", "a step", min(seconds), measured["peak_bytes"],
         told([round(s, 2) for s in seconds], [round(x, 6) for x in losses]))
-    held = same("losses", max(abs(a - b) for a, b in zip(theirs["losses"], losses)), 2e-3)
+    held = same("losses", max(abs(a - b) for a, b in zip(theirs["losses"], losses)),
+                2e-3 if weights == "trained" else 1e-4)
     return verdict(min(theirs["seconds"]), min(seconds), theirs["peak_bytes"], measured["peak_bytes"], faster,
                    memory) and held
 
 
-def compare_predictions(python, ours, python_csv, ours_csv, faster, memory):
+def compare_predictions(python, ours, python_csv, ours_csv, weights, faster, memory):
     theirs, measured = load(python), load(ours)
     with open(python_csv) as file:
         expected = [[float(x) for x in line.split(",")] for line in file]
@@ -170,8 +173,7 @@ def compare_predictions(python, ours, python_csv, ours_csv, faster, memory):
     row("python", "from fit to probabilities", theirs["seconds"], theirs["peak_bytes"], f"{len(expected)} rows")
     row("TabFT", "the whole process", measured["seconds"], measured["peak_bytes"],
         f"probabilities at most {max(apart):.1e} apart")
-    # A few rows whose fingerprints hash other last bits may differ more: far below what other work would give.
-    held = same("probabilities, on average,", sum(apart) / len(apart), 1e-5)
+    held = same("probabilities, on average,", sum(apart) / len(apart), 1e-2 if weights == "trained" else 1e-5)
     return verdict(theirs["seconds"], measured["seconds"], theirs["peak_bytes"], measured["peak_bytes"], faster,
                    memory) and held
 
