@@ -55,6 +55,12 @@ static int nccl_failed(struct nccl *n, ncclResult_t code, const char *call, char
                    more != NULL && *more != '\0' ? ": " : "", more != NULL ? more : "");
     for (char *p = message; *p; p++)
         if ((unsigned char)*p < ' ') *p = ' ';
+    /* What NCCL calls wrong use is two ranks with one GPU. */
+    if (code == ncclInvalidUsage) {
+        const size_t used = strlen(message);
+        (void)snprintf(message + used, COMM_ENGINE_MESSAGE - used,
+                       "; start as many ranks a node as it has GPUs, with srun --gpus-per-task=1");
+    }
     return -1;
 }
 

@@ -193,6 +193,9 @@ static void fill_table(struct tensor_backend *out, struct cuda *c)
     b.kernels[OP_VOTE] = cuda_vote;
     b.kernels[OP_CROSS_ENTROPY] = cuda_cross_entropy;
     b.kernels[OP_BAR_LOSS] = cuda_bar_loss;
+    b.in_place[OP_LINEAR] = 1u << 3;
+    b.in_place[OP_RMS_NORM] = b.in_place[OP_LAYER_NORM] = b.in_place[OP_GELU] = 1u << 0;
+    b.in_place[OP_ADD_ROWS] = b.in_place[OP_HEADS] = b.in_place[OP_MODULATE] = 1u << 0;
     b.vectors.state = c;
     b.vectors.host = false;
     b.vectors.memory_new = gpu_memory_new;

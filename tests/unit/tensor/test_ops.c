@@ -11,6 +11,9 @@
 #include "ckpt/ckpt.h"
 #include "tensor/cpu/cpu.h"
 #include "unit.h"
+#ifdef TABFT_TEST_CUDA
+#include "base/vectors_check.h"
+#endif
 
 static struct tabft_failure f;
 
@@ -1017,7 +1020,17 @@ END_TEST
         queries_are_right, fourier_is_right, circles_are_right_everywhere, votes_are_right, cross_entropy_is_right,   \
         bar_loss_is_right, bar_loss_is_tabpfns
 #ifdef TABFT_TEST_CUDA
-UNIT_MAIN("tensor/ops of GPUs", TESTS_OF_ANY_BACKEND)
+/* The bits of the host, for all that is done to whole vectors. */
+START_TEST(vectors_are_the_hosts)
+{
+    struct tensor_backend b;
+    open_backend(&b, NULL);
+    vectors_check(&b.vectors);
+    b.close(b.state);
+}
+END_TEST
+
+UNIT_MAIN("tensor/ops of GPUs", TESTS_OF_ANY_BACKEND, vectors_are_the_hosts)
 #else
 UNIT_MAIN("tensor/ops", TESTS_OF_ANY_BACKEND, rows_do_not_see_their_block, instruction_sets_are_named)
 #endif
