@@ -118,6 +118,7 @@ struct model_plan {
     size_t activations, scratch, total;
     size_t kept; /* of the activations: what of a context is kept for its queries (model_plan_kept) */
     size_t host;
+    double flops, bytes; /* of one run: products of matrices, and what operations read and write (struct tape_work) */
 };
 int model_plan(const struct model *m, struct model_shape shape, size_t recompute, bool backward,
                const struct tensor_backend *backend, struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -117,6 +117,7 @@ static int make_plans(const struct model *m, struct model_shape largest, const s
     if (recompute != MODEL_RECOMPUTE_NONE) recompute = recompute > sums_bytes(m) ? recompute - sums_bytes(m) : 0;
     TRY(make_plan(m, largest, MODEL_WHOLE, backend, true, recompute, &plans[1], &one, f));
     take_larger(sizes, &one);
+    sizes->work = one.work;
     if (!size_add(sizes->total, sums_bytes(m), &sizes->total))
         FAIL(f, TABFT_SYSTEM, "a run's memory does not fit this machine; use fewer rows");
 fail:
@@ -175,7 +176,9 @@ int model_plan(const struct model *m, struct model_shape shape, size_t recompute
     *plan = (struct model_plan){.weights = m->n_values * sizeof(float),
                                 .activations = sizes.activations,
                                 .scratch = sizes.total - sizes.activations,
-                                .total = sizes.total};
+                                .total = sizes.total,
+                                .flops = sizes.work.flops,
+                                .bytes = sizes.work.bytes};
     TRY(host_bytes(m, &sizes, backward, &plan->host, f));
 fail:
     tape_plan_close(plans[0]);

@@ -406,6 +406,7 @@ static int make(struct tape_plan **out, struct tape *t, const struct tensor_back
     TRY(maker_open(&m));
     TRY(order(&m));
     TRY(tape_layout(m.p, sizes, f));
+    sizes->work = tape_work_of(m.p, t);
     *out = m.p;
     m.p = NULL;
 fail:

@@ -80,12 +80,19 @@ struct tape_options {
     size_t room;    /* with that: bytes that more of the last segments may be kept in, if it is more than the least */
     int last;
 };
+/* What the largest shape costs, counted from its record. flops: multiplications and additions of the products of
+ * matrices and of attention, with backward and with what is computed a second time. bytes: of the tensors that calls read
+ * and write, each once a call. */
+struct tape_work {
+    double flops, bytes;
+};
 struct tape_sizes {
     size_t total;       /* bytes of the block of memory */
     size_t activations; /* at the fullest moment: tensors that live longer than one operation */
     size_t scratch;     /* total - activations */
     size_t kept;        /* bytes of the other block: of tape_keep and tape_kept; not in total */
     size_t inputs;      /* bytes of the host's block of inputs; 0 where the backend's memory is the host's */
+    struct tape_work work;
 };
 
 /* Orders the work of a recorded tape and lays out its memory for `backend`. The plan stays good for every tape that

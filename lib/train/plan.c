@@ -184,6 +184,8 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     if (validating) {
         add_results(p, m, o, s);
     } else {
+        p->item_flops = network.flops;
+        p->item_bytes = network.bytes;
         size_t checkpoint = state_bytes(place->n_threads);
         if (checkpoint > p->preprocessing) p->checkpoint = checkpoint - p->preprocessing;
         p->data += 4 * s->n_train * sizeof(size_t); /* cutting an epoch into chunks */
@@ -243,6 +245,8 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
     TRY(add_phase(&p, m, o, s, place, false, f));
     const size_t room = p.room;
     if (s->n_valid > 0) {
+        validating.item_flops = p.item_flops;
+        validating.item_bytes = p.item_bytes;
         TRY(add_phase(&validating, m, o, s, place, true, f));
         take_fuller(&p, &validating);
     }
@@ -413,6 +417,9 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
     if (!o->stream)
         (void)fprintf(text, "%-*s %15zu once a node, shared by its ranks (%d)\n", wide, "node_table", s->cell_bytes,
                       place->n_local);
+    (void)fprintf(text,
+                  "%-*s %.4g TFLOP of matrix products and %.4g GB read and written for an item, %.4g TFLOP a step\n", wide,
+                  "work", p->item_flops / 1e12, p->item_bytes / 1e9, p->item_flops / 1e12 * (double)p->n_items);
     if (place->budget != UINT64_MAX) (void)fprintf(text, "%-*s %15" PRIu64 "\n", wide, "available", place->budget);
     if (p->on_gpu && place->gpu_budget != UINT64_MAX)
         (void)fprintf(text, "%-*s %15" PRIu64 "\n", wide, "gpu_available", place->gpu_budget);

@@ -35,6 +35,7 @@ struct train_plan {
     size_t process;              /* program, libraries, ranks; not what CUDA takes itself */
     size_t total;                /* of the host; with GPUs the larger of a step's and a validation's */
     size_t gpu;                  /* of the GPU */
+    double item_flops, item_bytes; /* of a training step's largest item: struct model_plan's flops and bytes */
 };
 
 struct train_place {

@@ -269,22 +269,12 @@ static void bench_ops(struct bench *b)
 
 /* ---- a step ---- */
 
-/* Of one estimator. The last block's attention over rows and what follows run on the target column alone. */
-static double network_flops(size_t rows, size_t context, size_t columns, bool recompute)
-{
-    const double e = 192, layers = 24, r = (double)rows, n = (double)context, c = (double)columns;
-    const double all = (layers - 1) * c + 1; /* columns of all blocks' later parts */
-    const double linear = 2.0 * e * e * (4 * r * c * layers + (6 * r + 2 * n) * all);
-    const double attention = 4.0 * e * (r * n * all + r * c * c * layers);
-    return linear * (recompute ? 4 : 3) + attention * (recompute ? 4.5 : 3.5);
-}
-
 static void bench_step(struct bench *b, size_t recompute)
 {
     const size_t n_columns[] = {26, 20, 26, 20}, n_context = 800, n_query = 200, n_estimators = 4;
     struct model *m;
     struct model_run *run;
-    struct model_plan plan;
+    struct model_plan plan, own;
     must(model_init(&m, "tabpfn_v2_6", NULL, 17, &f));
     float *gradient = numbers(model_parameters(m)), *x = numbers((n_context + n_query) * 26), *y = numbers(n_context);
     int32_t *labels;
@@ -302,8 +292,8 @@ static void bench_step(struct bench *b, size_t recompute)
         must(model_gradient(run, model_values(m), &input, &target, &loss, gradient, &f));
         seconds += now() - begin;
         used += processor() - used_before;
-        flops += network_flops(n_context + n_query + 64, n_context + 64, (n_columns[i] + 2) / 3 + 1,
-                               recompute == MODEL_RECOMPUTE_BLOCK);
+        must(model_plan(m, input.shape, recompute, true, &b->backend, &own, &f));
+        flops += own.flops;
         sgemm += measure_sgemm(b->pool, &b->sgemm);
     }
     sgemm /= (double)n_estimators + 1;

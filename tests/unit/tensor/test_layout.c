@@ -177,5 +177,39 @@ START_TEST(outputs_take_the_place_of_inputs)
     }
 END_TEST
 
+/* ---- what is counted ---- */
+
+/* A product of 7 x 5 by 5 x 5 and one of its result by the same weights, in a segment, then another such, then a loss. */
+static struct tape_work work_of(bool backward, bool recompute)
+{
+    const struct tensor_backend b = planning(false);
+    struct tape *t;
+    struct tape_plan *p;
+    struct tape_sizes sizes;
+    int last;
+    t = chain(2, 7, 7, false, &last);
+    if (!backward) last = t->nodes[t->n_nodes - 1].in[0];
+    MUST(tape_plan_open(&p, t, &b,
+                        (struct tape_options){.backward = backward, .recompute = recompute, .last = last}, &sizes, &f));
+    tape_plan_close(p);
+    tape_close(t);
+    return sizes.work;
+}
+
+START_TEST(work_is_counted)
+    {
+        const double product = 2 * 7 * 16 * 16, rows = 7 * 16, weights = 16 * 16;
+        const struct tape_work forward = work_of(false, false), kept = work_of(true, false), again = work_of(true, true);
+        ck_assert(forward.flops == 4 * product);
+        /* The first product's input needs no gradient. */
+        ck_assert(kept.flops == (4 + 7) * product);
+        /* A second time: the first segment's first product, which its GELU and what follows need. */
+        ck_assert(again.flops == kept.flops + product);
+        /* Four products, each of x, w and y, two GELUs of x and y, one copy of rows. */
+        ck_assert(forward.bytes == 4 * (4 * (2 * rows + weights) + 2 * 2 * rows + 2 * rows));
+        ck_assert(again.bytes > kept.bytes && kept.bytes > forward.bytes);
+    }
+END_TEST
+
 UNIT_MAIN("tensor/layout", buffers_do_not_overlap, sizes_that_do_not_fit_are_told,
-          segments_are_kept_where_there_is_room, outputs_take_the_place_of_inputs)
+          segments_are_kept_where_there_is_room, outputs_take_the_place_of_inputs, work_is_counted)
