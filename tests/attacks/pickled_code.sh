@@ -24,7 +24,8 @@ strace -f -e trace=execve,execveat,openat,open,creat,connect,socket,unlink,renam
     -o calls tabft-model convert "$TABFT_DATA/ckpt/os_system.ckpt" out.safetensors >out 2>err || status=$?
 grep -q 'os_system.ckpt' calls || { echo 'strace sees nothing here'; exit 77; }
 [ "$(grep -c execve calls)" = 1 ] || bad "runs a program: $(grep execve calls)"
-if grep -E 'O_WRONLY|O_RDWR|O_CREAT|creat\(|connect\(|socket\(|unlink|rename|fork\(|clone' calls; then
+# A thread is no process; the sanitizers start one.
+if grep -v CLONE_THREAD calls | grep -E 'O_WRONLY|O_RDWR|O_CREAT|creat\(|connect\(|socket\(|unlink|rename|fork\(|clone'; then
     bad 'writes, connects or forks'
 fi
 exit "$failed"

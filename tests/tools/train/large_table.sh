@@ -132,7 +132,7 @@ if unshare --mount sh -c 'mount -t tmpfs -o size=256k tabft-test /dev/shm' 2>/de
     # shellcheck disable=SC2016,SC2086 # for the inner shell; no word or one
     small() {
         env OMPI_MCA_btl=self,tcp unshare --mount sh -c 'mount -t tmpfs -o size=256k tabft-test /dev/shm && exec "$@"' sh \
-            timeout 120 mpirun $root --oversubscribe -n 2 "$@"
+            timeout 300 mpirun $root --oversubscribe -n 2 "$@"
     }
     refuses 4 'rows.tbf: its cells take [0-9]* bytes that the 2 ranks of .* share in /dev/shm, which has 262144 left; --stream' \
         small "$@" --out small
