@@ -1,0 +1,16 @@
+#!/bin/sh
+# tests/gpu/run does what it says, on the emulation with tables of a few rows; it is meant for GPUs.
+set -eu
+: "${top_srcdir:?}" "${top_builddir:?}"
+[ -e "$top_builddir/tests/cuda/plugins/tabft-device-cuda.so" ] || { echo 'no C++ compiler, so no emulation'; exit 77; }
+out=$(mktemp -d)
+trap 'rm -rf -- "$out"' EXIT
+TABFT_PLUGIN_PATH=$(cd -- "$top_builddir/tests/cuda/plugins" && pwd)
+export TABFT_PLUGIN_PATH
+TABFT_GPU_PARITY_ROWS=15 TABFT_GPU_SIZES=16:4 TABFT_GPU_ARCHS=tabpfn_v2_6 TABFT_GPU_ESTIMATORS=1 \
+    TABFT_GPU_CONFIG='{"emsize": 32, "nlayers": 1, "nhead": 2}' "$top_srcdir/tests/gpu/run" "$top_builddir" "$out" || {
+    cat -- "$out"/*.log
+    exit 1
+}
+[ "$(grep -c '"held":true' "$out/results.jsonl")" = 16 ] || { cat -- "$out/results.jsonl"; exit 1; }
+grep -q '"seconds_tabpfn_v2_6_16","held":true,.*"seconds":[0-9.]*,"gpu_bytes":[0-9]' "$out/results.jsonl"
