@@ -8,6 +8,11 @@
 
 #include "base/failure.h"
 
+/* Seconds of a test at most. */
+#ifndef UNIT_TIMEOUT
+#define UNIT_TIMEOUT 240
+#endif
+
 /* Runs the named tests (START_TEST functions) as one suite; exit 0 when all pass. */
 #define UNIT_MAIN(name, ...)                                                                                           \
     int main(void)                                                                                                     \
@@ -15,7 +20,7 @@
         const TTest *const tests[] = {__VA_ARGS__};                                                                    \
         Suite *suite = suite_create(name);                                                                             \
         TCase *tcase = tcase_create("all");                                                                            \
-        tcase_set_timeout(tcase, 240);                                                                                 \
+        tcase_set_timeout(tcase, UNIT_TIMEOUT);                                                                                \
         for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(tcase, tests[i]);                     \
         suite_add_tcase(suite, tcase);                                                                                 \
         SRunner *runner = srunner_create(suite);                                                                       \

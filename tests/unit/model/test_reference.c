@@ -1,6 +1,9 @@
 /* Every network against numbers made with TabPFN 9.2.0 in float64: logits, loss and every gradient; for both ways of
  * recomputing and 1 to 3 threads, which must agree bit for bit. Compiled for it (TABFT_TEST_CUDA), on the emulation of
  * GPUs instead of threads. */
+#ifdef TABFT_TEST_CUDA
+#define UNIT_TIMEOUT 3600 /* the emulation under a sanitizer takes its time */
+#endif
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
