@@ -20,7 +20,7 @@ struct batch {
     struct segment *segment;
     size_t n_segments, blocks_max;
     bool digest;
-    struct tabft_failure digest_failure;
+    struct digest_pieces fresh;
     struct loop_failure failure;
 };
 
@@ -96,25 +96,29 @@ static size_t cut_segments(struct batch *b, bool last)
 }
 
 /* The batch's new bytes, as far as they are this part's. */
-static void digest_fresh(struct batch *b)
+static int cut_fresh(struct batch *b, struct tabft_failure *f)
 {
     uint64_t begin = b->offset + b->carry, end = b->p->range[b->input].bytes_end;
     size_t n = b->n - b->carry;
-    if (begin >= end) return;
-    if (n > end - begin) n = (size_t)(end - begin);
-    /* A failure stays in the batch until the loop has ended. */
-    if (digest_add(&b->p->input[b->input].digest, b->text + b->carry, n, &b->digest_failure) < 0) b->digest = false;
+    if (begin >= end || !b->digest) n = 0;
+    else if (n > end - begin) n = (size_t)(end - begin);
+    return digest_cut(&b->p->input[b->input].digest, b->text + b->carry, n, &b->fresh, f);
 }
 
+/* Segments, then the edges of what is digested, then its whole blocks. */
 static void survey_segment(void *context, size_t block, int thread)
 {
     struct batch *b = context;
     (void)thread;
-    if (block == 0) { /* the digest first: it is the longest piece */
-        if (b->digest) digest_fresh(b);
+    if (block == b->n_segments) {
+        digest_edges(&b->p->input[b->input].digest, &b->fresh);
         return;
     }
-    struct found *found = &b->found[block - 1];
+    if (block > b->n_segments) {
+        digest_whole(&b->p->input[b->input].digest, &b->fresh, block - b->n_segments - 1);
+        return;
+    }
+    struct found *found = &b->found[block];
     const struct segment *s = found->segment;
     const char *begin = b->text + (s->offset - b->offset);
     found_survey(found, b->p, begin);
@@ -127,8 +131,9 @@ static int survey_segments(struct batch *b, struct tabft_failure *f)
         found_reset(&b->found[i], b->p);
         b->found[i].segment = &b->segment[i];
     }
-    threads_run(b->p->pool, b->n_segments + 1, survey_segment, b);
-    if (b->digest_failure.code != 0) FAIL(f, b->digest_failure.code, "%s", b->digest_failure.message);
+    TRY(cut_fresh(b, f));
+    threads_run(b->p->pool, b->n_segments + 1 + b->fresh.n, survey_segment, b);
+    digest_join(&b->p->input[b->input].digest, &b->fresh);
     for (size_t i = 0; i < b->n_segments; i++) TRY(found_merge(b->p, &b->found[i], f));
 fail:
     return error;

@@ -9,7 +9,7 @@ double decimal_power(unsigned k) { return powers[k]; }
 void decimals_add_value(struct decimals *d, double v)
 {
     if (d->none) return;
-    for (unsigned k = d->k; k <= TABLE_DECIMALS_MAX && !(v == 0 && signbit(v)); k++) {
+    for (unsigned k = d->k; k <= TABLE_DECIMALS_MAX; k++) {
         double i = rint(v * powers[k]);
         if (!(fabs(i) <= INT32_MAX)) break; /* nor would it with more places */
         if (i / powers[k] != v) continue;

@@ -17,7 +17,7 @@ double decimal_power(unsigned k);
 /* What is known of some numbers of a column: the least k for which all are i / 10^k, and how large i becomes. It
  * depends on their values alone, not on how they were written or in which order they came. */
 struct decimals {
-    bool none; /* some number is none: more places, -0, infinite */
+    bool none; /* some number is none: more places, too large, infinite */
     uint8_t k;
     uint64_t largest[TABLE_DECIMALS_MAX + 1]; /* of numbers seen as i / 10^k: |i|, by k */
 };
@@ -30,7 +30,7 @@ void decimals_add_range(struct decimals *d, int64_t min, int64_t max);
 static inline bool decimals_add(struct decimals *d, const struct number *n)
 {
     uint64_t k = (uint64_t)-n->exponent;
-    if (k > d->k || (n->negative && n->mantissa == 0)) return d->none;
+    if (k > d->k) return d->none;
     if (n->mantissa > d->largest[k]) d->largest[k] = n->mantissa;
     return true;
 }
@@ -40,13 +40,22 @@ void decimals_merge(struct decimals *to, const struct decimals *more);
  */
 void decimals_storage(const struct decimals *d, enum page_storage *storage, unsigned *k);
 
+/* -0 has no i: in its place stands the least number of as many bytes, whose negative the storage does not hold. */
+static inline int32_t decimal_minus_zero(size_t bytes) { return INT32_MIN >> (32 - 8 * bytes); }
+
 /* i of a value that is i / 10^k, |i| < 2^31: the product is off by less than a half, and the sum's last bits are i. */
-static inline uint32_t decimal_of(double v, double power)
+static inline int32_t decimal_of(double v, double power, int32_t minus_zero)
 {
     double shifted = v * power + 0x1.8p52;
-    uint64_t bits;
+    uint64_t bits, own;
     memcpy(&bits, &shifted, sizeof bits);
-    return (uint32_t)bits;
+    memcpy(&own, &v, sizeof own);
+    return own == UINT64_C(1) << 63 ? minus_zero : (int32_t)(uint32_t)bits;
+}
+
+static inline double decimal_value(int32_t i, double power, int32_t minus_zero)
+{
+    return i == minus_zero ? -0.0 : (double)i / power;
 }
 
 #endif

@@ -41,6 +41,49 @@ fail:
     return error;
 }
 
+int digest_cut(struct digest *d, const void *data, size_t n, struct digest_pieces *to, struct tabft_failure *f)
+{
+    int error = 0;
+    const uint8_t *at = data;
+    size_t head = d->filled == 0 ? 0 : DIGEST_BLOCK - d->filled;
+    if (head > n) head = n;
+    size_t ends = d->filled > 0 && d->filled + head == DIGEST_BLOCK, blocks = (n - head) / DIGEST_BLOCK,
+           needed = d->n + ends + blocks + 1;
+    *to = (struct digest_pieces){.edge = {at, at + head + blocks * DIGEST_BLOCK},
+                                 .edge_size = {head, n - head - blocks * DIGEST_BLOCK},
+                                 .whole = at + head,
+                                 .n = blocks,
+                                 .first = d->n + ends};
+    if (needed > d->room) {
+        TRY(memory_grow(&d->leaf, 2 * needed, DIGEST_SIZE, "a file's digest", f));
+        d->room = 2 * needed;
+    }
+fail:
+    return error;
+}
+
+void digest_edges(struct digest *d, const struct digest_pieces *p)
+{
+    sha256_update(&d->block, p->edge_size[0], p->edge[0]);
+    d->filled += p->edge_size[0];
+    if (d->filled == DIGEST_BLOCK) {
+        sha256_digest(&d->block, DIGEST_SIZE, d->leaf + DIGEST_SIZE * d->n);
+        d->filled = 0;
+    }
+    sha256_update(&d->block, p->edge_size[1], p->edge[1]);
+    d->filled += p->edge_size[1];
+}
+
+void digest_whole(const struct digest *d, const struct digest_pieces *p, size_t i)
+{
+    struct sha256_ctx sha;
+    sha256_init(&sha);
+    sha256_update(&sha, DIGEST_BLOCK, p->whole + i * DIGEST_BLOCK);
+    sha256_digest(&sha, DIGEST_SIZE, d->leaf + DIGEST_SIZE * (p->first + i));
+}
+
+void digest_join(struct digest *d, const struct digest_pieces *p) { d->n = p->first + p->n; }
+
 int digest_end(struct digest *d, struct tabft_failure *f) { return d->filled > 0 ? close_block(d, f) : 0; }
 
 void digest_root(const uint8_t *leaf, size_t n, char hex[2 * DIGEST_SIZE + 1])

@@ -14,9 +14,9 @@ enum { DIGEST_BLOCK = 256 << 10, DIGEST_SIZE = 32 };
 
 struct digest {
     struct sha256_ctx block;
-    size_t filled;   /* bytes of the block so far */
-    size_t n, room;  /* leaves */
-    uint8_t *leaf;   /* [room][DIGEST_SIZE] */
+    size_t filled;  /* bytes of the block so far */
+    size_t n, room; /* leaves */
+    uint8_t *leaf;  /* [room][DIGEST_SIZE] */
 };
 
 static inline uint64_t digest_blocks(uint64_t bytes) { return bytes / DIGEST_BLOCK + (bytes % DIGEST_BLOCK > 0); }
@@ -25,6 +25,18 @@ static inline uint64_t digest_blocks(uint64_t bytes) { return bytes / DIGEST_BLO
 int digest_open(struct digest *d, uint64_t bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Bytes in their order. More than there is room for: makes room first, which may fail. */
 int digest_add(struct digest *d, const void *data, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The same for threads: the edges, which end the block at hand and begin the next that is not full, and the n whole
+ * blocks between. digest_cut makes room; then come digest_edges and, for each i < n, digest_whole, in any order and on
+ * any thread, and digest_join when all of them are done. The data stay until then. */
+struct digest_pieces {
+    const uint8_t *edge[2], *whole;
+    size_t edge_size[2], n, first; /* first: leaf of whole block 0 */
+};
+int digest_cut(struct digest *d, const void *data, size_t n, struct digest_pieces *to,
+               struct tabft_failure *f) TABFT_MUST_CHECK;
+void digest_edges(struct digest *d, const struct digest_pieces *p);
+void digest_whole(const struct digest *d, const struct digest_pieces *p, size_t i);
+void digest_join(struct digest *d, const struct digest_pieces *p);
 /* The last block is complete; to be called once. */
 int digest_end(struct digest *d, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Of n leaves, as 64 hex digits. */

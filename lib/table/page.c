@@ -76,16 +76,17 @@ static void put_reals(enum page_storage storage, const struct cells *cells, size
 static void put_decimals(const struct page_form *form, const struct cells *cells, size_t n, unsigned char *to)
 {
     const double power = decimal_power(form->decimals);
+    const int32_t zero = decimal_minus_zero(storage_size(form->storage));
     for (size_t i = 0; form->storage == STORAGE_D32 && i < n; i++) {
         double v = slot_double(cells->slot[i]);
-        uint32_t bits = v == v ? decimal_of(v, power) : 0;
-        memcpy(to + 4 * i, &bits, 4);
+        int32_t item = v == v ? decimal_of(v, power, zero) : 0;
+        memcpy(to + 4 * i, &item, 4);
     }
     for (size_t i = 0; form->storage != STORAGE_D32 && i < n; i++) {
         double v = slot_double(cells->slot[i]);
-        uint16_t bits = (uint16_t)(v == v ? decimal_of(v, power) : 0);
-        if (form->storage == STORAGE_D8) to[i] = (unsigned char)bits;
-        else memcpy(to + 2 * i, &bits, 2);
+        int16_t item = (int16_t)(v == v ? decimal_of(v, power, zero) : 0);
+        if (form->storage == STORAGE_D8) to[i] = (unsigned char)item;
+        else memcpy(to + 2 * i, &item, 2);
     }
 }
 
@@ -149,17 +150,18 @@ static void get_reals(enum page_storage storage, const unsigned char *from, stru
 static void get_decimals(const struct page_form *form, const unsigned char *from, struct cells *cells, size_t n)
 {
     const double power = decimal_power(form->decimals);
+    const int32_t zero = decimal_minus_zero(storage_size(form->storage));
     memset(cells->absent, 0, n);
     for (size_t i = 0; form->storage == STORAGE_D32 && i < n; i++) {
-        int32_t v;
-        memcpy(&v, from + 4 * i, 4);
-        cells->slot[i] = slot_of_double((double)v / power);
+        int32_t item;
+        memcpy(&item, from + 4 * i, 4);
+        cells->slot[i] = slot_of_double(decimal_value(item, power, zero));
     }
     for (size_t i = 0; form->storage != STORAGE_D32 && i < n; i++) {
-        int16_t v;
-        if (form->storage == STORAGE_D8) v = (int8_t)from[i];
-        else memcpy(&v, from + 2 * i, 2);
-        cells->slot[i] = slot_of_double((double)v / power);
+        int16_t item;
+        if (form->storage == STORAGE_D8) item = (int8_t)from[i];
+        else memcpy(&item, from + 2 * i, 2);
+        cells->slot[i] = slot_of_double(decimal_value(item, power, zero));
     }
 }
 

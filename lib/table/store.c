@@ -17,7 +17,9 @@ enum width { WIDTH_I8, WIDTH_I16, WIDTH_I32, WIDTH_F32, WIDTH_F64 };
 /* Where the cells of a column go: row i at base + i * stride items. */
 struct lane {
     enum width width;
-    double power; /* decimals are whole numbers over it; 1 for others */
+    bool decimal; /* whole numbers over `power`, which else is 1 */
+    double power;
+    int32_t minus_zero; /* the decimal that is -0 */
     void *base;
     size_t stride;
 };
@@ -99,11 +101,14 @@ int table_store_open(struct table_store **out, const struct table_part *p, void 
     TRY(memory_new(&s->lane, s->n_columns, sizeof *s->lane, "a table's cells", f));
     for (size_t c = 0; c < s->n_columns; c++) {
         s->place[c] = loaded_place(s->t, part_column(p, c));
-        s->lane[c] = (struct lane){
-            .width = column_width(s->t, s->place[c]),
-            .power = decimal_power(packed_reader_schema(s->t->reader)->column[s->place[c]].decimals),
-            .base = at,
-            .stride = 1};
+        const struct schema_column *column = &packed_reader_schema(s->t->reader)->column[s->place[c]];
+        bool decimal = storage_is_decimal(column->storage);
+        s->lane[c] = (struct lane){.width = column_width(s->t, s->place[c]),
+                                   .power = decimal_power(column->decimals),
+                                   .decimal = decimal,
+                                   .minus_zero = decimal ? decimal_minus_zero(storage_size(column->storage)) : 0,
+                                   .base = at,
+                                   .stride = 1};
         at += (s->n_rows * width_bytes(s->lane[c].width) + 63) / 64 * 64;
     }
     if (s->whole) s->statistics = (struct column_statistics *)(void *)at;
@@ -142,9 +147,9 @@ static void put_cells(const struct lane *lane, const struct cells *cells, bool r
                       size_t first)
 {
     switch (lane->width) {
-    case WIDTH_I8: PUT_CELLS(int8_t, decimal_of(v, lane->power)); break;
-    case WIDTH_I16: PUT_CELLS(int16_t, decimal_of(v, lane->power)); break;
-    case WIDTH_I32: PUT_CELLS(int32_t, decimal_of(v, lane->power)); break;
+    case WIDTH_I8: PUT_CELLS(int8_t, decimal_of(v, lane->power, lane->minus_zero)); break;
+    case WIDTH_I16: PUT_CELLS(int16_t, decimal_of(v, lane->power, lane->minus_zero)); break;
+    case WIDTH_I32: PUT_CELLS(int32_t, decimal_of(v, lane->power, lane->minus_zero)); break;
     case WIDTH_F32: PUT_CELLS(float, v); break;
     case WIDTH_F64: PUT_CELLS(double, v); break;
     }
@@ -305,21 +310,22 @@ fail:
 
 /* ---- rows out ---- */
 
-#define GATHER_CELLS(type, over)        \
-    for (size_t i = 0; i < n_rows; i++) \
-        x[i * s->n_columns + c] = (double)((const type *)base)[row != NULL ? row[i] : first + i] over;
+#define GATHER_CELLS(type, made_of)                                               \
+    for (size_t i = 0; i < n_rows; i++) {                                         \
+        type item = ((const type *)lane->base)[row != NULL ? row[i] : first + i]; \
+        x[i * s->n_columns + c] = lane->decimal ? (made_of) : (double)item;       \
+    }
 
 void table_store_gather(const struct table_store *s, const size_t *row, size_t first, size_t n_rows, double *x)
 {
     for (size_t c = 0; c < s->n_columns; c++) {
-        const void *base = s->lane[c].base;
-        const double power = s->lane[c].power;
-        switch (s->lane[c].width) {
-        case WIDTH_I8: GATHER_CELLS(int8_t, / power); break;
-        case WIDTH_I16: GATHER_CELLS(int16_t, / power); break;
-        case WIDTH_I32: GATHER_CELLS(int32_t, / power); break;
-        case WIDTH_F32: GATHER_CELLS(float, ); break;
-        case WIDTH_F64: GATHER_CELLS(double, ); break;
+        const struct lane *lane = &s->lane[c];
+        switch (lane->width) {
+        case WIDTH_I8: GATHER_CELLS(int8_t, decimal_value(item, lane->power, lane->minus_zero)); break;
+        case WIDTH_I16: GATHER_CELLS(int16_t, decimal_value(item, lane->power, lane->minus_zero)); break;
+        case WIDTH_I32: GATHER_CELLS(int32_t, decimal_value(item, lane->power, lane->minus_zero)); break;
+        case WIDTH_F32: GATHER_CELLS(float, (double)item); break;
+        case WIDTH_F64: GATHER_CELLS(double, item); break;
         }
     }
 }

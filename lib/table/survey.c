@@ -25,9 +25,8 @@ static void note(struct seen *seen, const struct cell *cell)
     seen->text[n] = '\0';
 }
 
-static inline void count_integer(struct survey *s, int64_t v, bool negative)
+static inline void count_integer(struct survey *s, int64_t v)
 {
-    if (v == 0 && negative) s->decimals.none = true; /* among decimal numbers it would be -0 */
     if (s->n_integer == 0 || v < s->min) s->min = v;
     if (s->n_integer == 0 || v > s->max) s->max = v;
     s->n_integer++;
@@ -54,7 +53,7 @@ static bool count_number(const struct pack *p, struct survey *s, const struct ce
     int64_t whole;
     double v;
     if (n->integer && number_int64(n, &whole)) {
-        count_integer(s, whole, n->negative);
+        count_integer(s, whole);
         return true;
     }
     bool added = !n->integer && decimals_add(&s->decimals, n);
@@ -74,8 +73,8 @@ static bool count_number(const struct pack *p, struct survey *s, const struct ce
 /* Most numbers are counted by their digits; false for others, and nothing is counted. */
 static inline __attribute__((always_inline)) bool count_digits(struct survey *s, const struct number *n)
 {
-    if (n->integer && n->mantissa - 1 < INT64_MAX && n->n_digits <= NUMBER_DIGITS_MAX) {
-        count_integer(s, (int64_t)((n->mantissa ^ (0 - (uint64_t)n->negative)) + n->negative), false);
+    if (n->integer && n->mantissa <= INT64_MAX && n->n_digits <= NUMBER_DIGITS_MAX) {
+        count_integer(s, (int64_t)((n->mantissa ^ (0 - (uint64_t)n->negative)) + n->negative));
         return true;
     }
     /* Once float32 does not hold the column, values do not matter any more. */
@@ -184,7 +183,7 @@ static void survey_matrix(const struct pack *p, struct found *found, const unsig
             whole = whole != 0;
             s->n_boolean++;
         } else if (n->type != 'f') {
-            count_integer(s, whole, false);
+            count_integer(s, whole);
         } else if (isnan(v)) {
             s->n_empty++;
         } else {

@@ -68,6 +68,9 @@ struct trainer {
     float *best;                 /* own slice of the best weights; NULL without early stopping */
     double *loss;                /* [items of a full step] */
     struct item_room room;       /* for training steps; empty on a rank without items and while validating */
+
+    double begun;                  /* when the loop began, on trainer_clock */
+    double first_step, first_rows; /* when this process's first step was done, and what rows had cost until then */
 };
 
 /* Where the loop is. */

@@ -1,7 +1,10 @@
 /* Pieces of tests/bench/large, each alone: making a table, parsing it, deflating it.
  *   bench_large generate ROWS COLUMNS     CSV to stdout, with a target "y" of 3 classes; the same bytes each time
  *   bench_large parse FILE COLUMNS THREADS      every cell to a number, nothing kept: "SECONDS CPU_SECONDS BYTES"
- *   bench_large deflate FILE.tbf THREADS        every member of a packed table deflated again, the same three */
+ *   bench_large deflate FILE.tbf THREADS        every member of a packed table deflated again, the same three
+ *   bench_large libdeflate FILE.tbf THREADS     the same bytes by plain libdeflate at the same level: no plane is told from
+ *                                               another, and nothing is digested */
+#include <libdeflate.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +17,7 @@
 #include "file/file.h"
 #include "table/number.h"
 #include "table/records.h"
-#include "tbf/tbf.h"
+#include "tbf/tbf_internal.h"
 
 enum { BLOCK = 1 << 20, TAIL = 1 << 16 }; /* bytes of text at a time, and what a record can be longer */
 
@@ -185,30 +188,43 @@ static int parse(const char *path, size_t columns, int threads)
 struct deflate {
     struct tbf_reader *file;
     struct tbf_codec **codec;
+    struct libdeflate_compressor **plain; /* NULL: as pack does it */
+    uint8_t **raw, **packed;              /* for plain ones, TBF_RAW_MAX each */
     double *cpu;
     atomic_int failed;
 };
+
+static bool deflate_record(const struct deflate *d, size_t number, int thread, const struct tbf_record *record)
+{
+    struct tabft_failure f = {0};
+    struct tbf_member member;
+    if (d->plain == NULL) {
+        if (tbf_member_pack(&member, d->codec[thread], tbf_reader_file_id(d->file), number, record, &f) < 0) return false;
+        tbf_member_free(&member);
+        return true;
+    }
+    tbf_shuffle(d->raw[thread], record->data, record->size, record->strategy);
+    (void)libdeflate_deflate_compress(d->plain[thread], d->raw[thread], record->size, d->packed[thread], TBF_RAW_MAX);
+    return true;
+}
 
 static void deflate_member(void *context, size_t block, int thread)
 {
     struct deflate *d = context;
     struct tabft_failure f = {0};
     struct tbf_record record;
-    struct tbf_member member;
     void *data = NULL;
     if (tbf_reader_get(d->file, d->codec[thread], block, &record, &data, &f) < 0) {
         atomic_store(&d->failed, 1);
         return;
     }
     double start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
-    if (tbf_member_pack(&member, d->codec[thread], tbf_reader_file_id(d->file), block, &record, &f) < 0)
-        atomic_store(&d->failed, 1);
-    else tbf_member_free(&member);
+    if (!deflate_record(d, block, thread, &record)) atomic_store(&d->failed, 1);
     d->cpu[thread] += clock_seconds(CLOCK_THREAD_CPUTIME_ID) - start;
     free(data);
 }
 
-static int deflate(const char *path, int threads)
+static int deflate(const char *path, int threads, bool plain)
 {
     struct tabft_failure f = {0};
     struct deflate d = {0};
@@ -219,6 +235,17 @@ static int deflate(const char *path, int threads)
         die(&f);
     for (int i = 0; i < threads; i++)
         if (tbf_codec_open(&d.codec[i], TBF_LEVEL_DEFAULT, &f) < 0) die(&f);
+    if (plain && (memory_new(&d.plain, (size_t)threads, sizeof *d.plain, "codecs", &f) < 0 ||
+                  memory_new(&d.raw, (size_t)threads, sizeof *d.raw, "codecs", &f) < 0 ||
+                  memory_new(&d.packed, (size_t)threads, sizeof *d.packed, "codecs", &f) < 0))
+        die(&f);
+    for (int i = 0; plain && i < threads; i++) {
+        d.plain[i] = libdeflate_alloc_compressor(TBF_LEVEL_DEFAULT);
+        if (memory_new(&d.raw[i], TBF_RAW_MAX, 1, "codecs", &f) < 0 ||
+            memory_new(&d.packed[i], TBF_RAW_MAX, 1, "codecs", &f) < 0)
+            die(&f);
+        if (d.plain[i] == NULL) return 1;
+    }
     double start = clock_seconds(CLOCK_MONOTONIC);
     threads_run(pool, tbf_reader_count(d.file), deflate_member, &d);
     report(start, d.cpu, threads, tbf_reader_file_size(d.file));
@@ -231,8 +258,10 @@ int main(int argc, char **argv)
         return generate(strtoull(argv[2], NULL, 10), (size_t)strtoull(argv[3], NULL, 10));
     if (argc == 5 && strcmp(argv[1], "parse") == 0)
         return parse(argv[2], (size_t)strtoull(argv[3], NULL, 10), atoi(argv[4]));
-    if (argc == 4 && strcmp(argv[1], "deflate") == 0) return deflate(argv[2], atoi(argv[3]));
-    (void)fputs("usage: bench_large generate ROWS COLUMNS | parse FILE COLUMNS THREADS | deflate FILE.tbf THREADS\n",
+    if (argc == 4 && strcmp(argv[1], "deflate") == 0) return deflate(argv[2], atoi(argv[3]), false);
+    if (argc == 4 && strcmp(argv[1], "libdeflate") == 0) return deflate(argv[2], atoi(argv[3]), true);
+    (void)fputs("usage: bench_large generate ROWS COLUMNS | parse FILE COLUMNS THREADS | deflate FILE.tbf THREADS | "
+                "libdeflate FILE.tbf THREADS\n",
                 stderr);
     return 2;
 }

@@ -31,7 +31,7 @@ static double value_of(size_t column, size_t row)
     case 9: return row == 139998 ? 9007199254740992.0 : 1 - (double)row; /* i64 */
     case 10:
     case 11: return ((double)(row % 30000) - 15000) / 100; /* d16 */
-    default: return ((double)row - 70000) / 1000000; /* d32 */
+    default: return row % 7 == 1 ? -0.0 : ((double)row - 70000) / 1000000; /* d32 */
     }
 }
 
