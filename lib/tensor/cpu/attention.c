@@ -11,7 +11,7 @@
 enum {
     KEYS = 256,      /* keys of a block, forward */
     ROWS = 24,       /* rows whose scores stay in the nearest cache, forward */
-    CHUNK = 960,     /* rows of a unit of work, forward: each packs the keys for itself; fewer where units are few */
+    CHUNK = 1920,    /* rows of a unit of work, forward: each packs the keys for itself; fewer where units are few */
     CHUNK_LEAST = 120,
     UNITS = 8,       /* units a thread that are enough */
     KEYS_BACK = 448, /* keys of a block and rows of a block, backward */
