@@ -173,6 +173,8 @@ int model_gradient_prepare_regression(struct model_run *run, const struct model_
 int model_gradient_start(struct model_run *run, const float *values, float *gradient, bool add,
                          struct tabft_failure *f) TABFT_MUST_CHECK;
 int model_gradient_finish(struct model_run *run, double *loss, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The seconds that the last call to be finished took on the backend: forward to the loss, and backward. */
+void model_run_seconds(const struct model_run *run, double *forward, double *backward);
 void model_run_close(struct model_run *run); /* NULL is fine */
 
 #endif

@@ -454,6 +454,13 @@ fail:
     return error;
 }
 
+void model_run_seconds(const struct model_run *run, double *forward, double *backward)
+{
+    const struct tensor_backend *b = run->backend;
+    *forward = b->between(b->state, MARK_FORWARD, MARK_BACKWARD);
+    *backward = b->between(b->state, MARK_BACKWARD, MARK_END);
+}
+
 int model_gradient_finish(struct model_run *run, double *loss, struct tabft_failure *f)
 {
     int error = 0;

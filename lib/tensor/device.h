@@ -25,7 +25,7 @@ struct tensor_gpu {
 };
 
 /* What a plugin exports. Its functions are thread safe but for those of a backend that it has opened. */
-enum { TENSOR_DEVICE_ABI = 1 };
+enum { TENSOR_DEVICE_ABI = 2 };
 #define TENSOR_DEVICE_ENTRY "tabft_device"
 struct tensor_device_plugin {
     int abi; /* TENSOR_DEVICE_ABI */

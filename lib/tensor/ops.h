@@ -203,6 +203,15 @@ struct tensor_kernels {
     void (*backward)(void *state, const struct op_call *call);
 };
 
+/* Places of marks: what tape_run notes, and those of a caller. */
+enum tensor_mark {
+    MARK_FORWARD,  /* tape_run: the first call begins */
+    MARK_BACKWARD, /* the value is there, backward begins */
+    MARK_END,
+    MARK_CALLER, /* this and the rest are nobody's */
+    MARKS = MARK_CALLER + 4
+};
+
 /* A backend. `vectors` has its memory, into which calls point, and what is done to it outside of calls; calls and those
  * operations run in one order, maybe later than they are called, and vectors.finish waits for both and tells their
  * errors. Not thread safe: one backend, one user. */
@@ -217,6 +226,10 @@ struct tensor_backend {
      * vectors.host. staging_free takes NULL. */
     int (*staging_new)(void *state, void **out, size_t bytes, struct tabft_failure *f);
     void (*staging_free)(void *state, void *memory);
+    /* Time, without waiting for it: `mark` notes, at a place below MARKS, when all that was called before it is done;
+     * `between` gives the seconds from one to another that was noted later, once vectors.finish has waited for both. */
+    void (*mark)(void *state, unsigned place);
+    double (*between)(void *state, unsigned from, unsigned to);
     void (*close)(void *state);
 };
 

@@ -91,8 +91,14 @@ int tape_run(const struct tape_plan *p, const struct tape *t, const struct tenso
     assert(t->n_nodes == p->n_nodes && t->n_values == p->n_values);
     assert((gradient != NULL) == p->options.backward && (memory->kept != NULL || p->kept == 0));
     if (p->input_offset != NULL) copy_inputs(&r, vectors);
+    bool backward = false; /* begins with what is no forward call */
+    backend->mark(backend->state, MARK_FORWARD);
     for (size_t i = 0; i < p->n_steps; i++) {
         const struct tape_step *s = &p->steps[i];
+        if (!backward && s->kind != STEP_FORWARD) {
+            backend->mark(backend->state, MARK_BACKWARD);
+            backward = true;
+        }
         if (s->kind == STEP_ZERO || s->kind == STEP_GIVE) {
             run_whole(&r, vectors, s);
             continue;
@@ -104,5 +110,7 @@ int tape_run(const struct tape_plan *p, const struct tape *t, const struct tenso
         else
             k->backward(backend->state, &call);
     }
+    if (!backward) backend->mark(backend->state, MARK_BACKWARD);
+    backend->mark(backend->state, MARK_END);
     return 0;
 }

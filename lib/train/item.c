@@ -148,6 +148,7 @@ int item_prepare(struct trainer *t, const struct chunk *chunk, size_t estimator,
 {
     int error = 0;
     struct ensemble_call call = {0};
+    const double start = trainer_clock();
     if (t->room.chunk != chunk) TRY(load_chunk(t, chunk, f));
     TRY(ensemble_call(t->room.ensemble, estimator, NULL, t->pool, &call, f));
     const struct model_input input = {
@@ -158,6 +159,7 @@ int item_prepare(struct trainer *t, const struct chunk *chunk, size_t estimator,
     const double scale = 1 / (double)n_items;
     if (t->data.is_regression) TRY(prepare_targets(t, &input, estimator, scale, f));
     else TRY(prepare_labels(t, &input, estimator, scale, f));
+    t->seconds.preprocess += trainer_clock() - start;
 fail:
     ensemble_call_clear(&call);
     return error;
@@ -170,5 +172,11 @@ int item_start(struct trainer *t, float *gradient, bool add, struct tabft_failur
 
 int item_finish(struct trainer *t, double *loss, struct tabft_failure *f)
 {
-    return model_gradient_finish(t->room.run, loss, f);
+    double forward, backward;
+    const int error = model_gradient_finish(t->room.run, loss, f);
+    if (error < 0) return error;
+    model_run_seconds(t->room.run, &forward, &backward);
+    t->seconds.forward += forward;
+    t->seconds.backward += backward;
+    return 0;
 }

@@ -39,11 +39,15 @@ int record_step(struct trainer *t, const struct step *s, const struct step_outco
     json_t *chunks = json_array();
     for (size_t i = 0; i < s->n_chunks; i++)
         (void)json_array_append_new(chunks, json_integer((json_int_t)s->chunk[i]->id));
+    const struct step_seconds *p = &out->seconds;
+    json_t *phases = json_pack("{so so so so so}", "preprocess", number(p->preprocess), "forward", number(p->forward),
+                               "backward", number(p->backward), "reduce", number(p->reduce), "optimiser",
+                               number(p->optimiser));
     return put_line(t,
-                    json_pack("{ss sI sI so so so so so sI}", "kind", "step", "step", (json_int_t)s->number, "epoch",
+                    json_pack("{ss sI sI so so so so so so sI}", "kind", "step", "step", (json_int_t)s->number, "epoch",
                               (json_int_t)s->epoch, "chunks", chunks, "loss", number(out->loss), "learning_rate",
                               number(s->learning_rate), "grad_norm", number(out->norm), "seconds", number(seconds),
-                              "peak_bytes", (json_int_t)peak),
+                              "phases", phases, "peak_bytes", (json_int_t)peak),
                     f);
 }
 

@@ -33,6 +33,26 @@ bool step_targets_equal(const struct trainer *t, const struct chunk *chunk)
     return true;
 }
 
+/* ---- time ---- */
+
+enum { MARK_SUM = MARK_CALLER, MARK_SUM_END, MARK_OPTIMISER, MARK_OPTIMISER_END };
+
+static void mark(struct trainer *t, unsigned place) { t->backend.mark(t->backend.state, place); }
+
+static double seconds_of(struct trainer *t, unsigned place)
+{
+    return t->backend.between(t->backend.state, place, place + 1);
+}
+
+/* What the last item's sum took; the backend has finished since. */
+static void read_sum(struct trainer *t)
+{
+    if (t->summing) t->seconds.reduce += seconds_of(t, MARK_SUM);
+    t->summing = false;
+}
+
+/* ---- a step ---- */
+
 static const struct chunk *chunk_of(const struct trainer *t, const struct step *s, size_t item)
 {
     return s->chunk[item / (size_t)t->o->estimators];
@@ -73,7 +93,11 @@ static int compute_item(struct trainer *t, const struct step *s, size_t item, bo
     TRY(of_item(t, s, item, start_item(t, item, f), f));
     if (item + 1 < end) next = prepare_item(t, s, item + 1, &of_next);
     TRY(of_item(t, s, item, item_finish(t, &t->loss[item], f), f));
+    read_sum(t);
+    mark(t, MARK_SUM);
     reduce_placed(t->reduce);
+    mark(t, MARK_SUM_END);
+    t->summing = true;
     if (next < 0) FAIL(f, next, "%s", of_next.message);
 fail:
     return error;
@@ -113,8 +137,11 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
     int error = 0;
     double squares, loss = 0;
     float *gradient;
+    t->seconds = (struct step_seconds){0};
+    t->summing = false;
     TRY(trainer_agree(t, fit_reduction(t, s->n_chunks * (size_t)t->o->estimators, f), f));
     TRY(compute_items(t, s, f));
+    const double start = trainer_clock();
     TRY(reduce_item_values(t->reduce, t->loss, f));
     for (size_t i = 0; i < t->reduce_n; i++) loss += t->loss[i];
     TRY(reduce_finish(t->reduce, &gradient, f));
@@ -132,8 +159,15 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
         .weight_decay = t->o->weight_decay,
         .clip = optimiser_clip(out->norm, t->o->clip),
     };
+    mark(t, MARK_OPTIMISER);
     optimiser_step(t->optimiser, &update, t->values + t->slice_begin, gradient);
+    mark(t, MARK_OPTIMISER_END);
     TRY(reduce_gather(t->reduce, t->values, f));
+    TRY(t->vectors.finish(t->vectors.state, f));
+    read_sum(t);
+    t->seconds.optimiser = seconds_of(t, MARK_OPTIMISER);
+    t->seconds.reduce += trainer_clock() - start - t->seconds.optimiser;
+    out->seconds = t->seconds;
 fail:
     return error;
 }

@@ -30,6 +30,12 @@ struct item_room {
     struct ensemble_columns parts[2];
 };
 
+/* Where a step's time went on this rank. Preprocessing may run beside the rest, so these need not sum up to the step's
+ * time; reduce has waiting for other ranks in it. */
+struct step_seconds {
+    double preprocess, forward, backward, reduce, optimiser;
+};
+
 struct trainer {
     const struct train_options *o;
     struct comm *c;
@@ -67,6 +73,8 @@ struct trainer {
     struct optimiser *optimiser; /* of the own slice */
     float *best;                 /* own slice of the best weights; NULL without early stopping */
     double *loss;                /* [items of a full step] */
+    struct step_seconds seconds; /* of the step at hand */
+    bool summing;                /* the time of an item's sum was noted and is to be read */
     struct item_room room;       /* for training steps; empty on a rank without items and while validating */
 
     double begun;                  /* when the loop began, on trainer_clock */
@@ -157,6 +165,7 @@ struct step {
 };
 struct step_outcome {
     double loss, norm; /* mean over the items; L2 norm before clipping */
+    struct step_seconds seconds;
 };
 /* Computes this rank's items, sums, clips, updates the weights on all ranks. Nothing is changed on failure. */
 int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,

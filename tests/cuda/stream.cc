@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <chrono>
 #include <map>
 #include <vector>
 
@@ -123,6 +124,42 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 
+/* ---- events ---- */
+
+struct emulation_event {
+    bool is_due; /* recorded, but not come to */
+    double at;   /* milliseconds; 0: never recorded */
+};
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    *out = new emulation_event();
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    (void)stream;
+    event->is_due = true;
+    emulation_do([=]() {
+        const auto now = std::chrono::steady_clock::now().time_since_epoch();
+        *event = {false, std::chrono::duration<double, std::milli>(now).count()};
+    });
+    return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
+{
+    if (from->is_due || to->is_due) return cudaErrorNotReady;
+    if (from->at == 0 || to->at == 0) return cudaErrorInvalidValue;
+    *milliseconds = (float)(to->at - from->at);
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    (void)cudaStreamSynchronize(NULL);
+    delete event;
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
     (void)stream;
@@ -196,6 +233,7 @@ const char *cudaGetErrorString(cudaError_t code)
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     default: return "invalid argument";
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "tensor/cpu/cpu_internal.h"
@@ -77,6 +78,21 @@ static int cpu_memory_new(void *state, void **out, size_t bytes, const char *wha
     return 0;
 }
 
+/* A call is done when it returns. */
+static void cpu_mark(void *state, unsigned place)
+{
+    struct cpu *cpu = state;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    cpu->marks[place] = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double cpu_between(void *state, unsigned from, unsigned to)
+{
+    const struct cpu *cpu = state;
+    return cpu->marks[to] - cpu->marks[from];
+}
+
 static int open_for(struct tensor_backend *out, struct threads *pool, int n_threads, struct tabft_failure *f)
 {
     struct cpu *cpu = NULL;
@@ -85,7 +101,7 @@ static int open_for(struct tensor_backend *out, struct threads *pool, int n_thre
     if (error < 0) return error;
     error = memory_new(&cpu, 1, sizeof *cpu, "the CPU backend", f);
     if (error < 0) return error;
-    *cpu = (struct cpu){pool, (size_t)n_threads, k};
+    *cpu = (struct cpu){.pool = pool, .n_threads = (size_t)n_threads, .k = k};
     *out = (struct tensor_backend){
         .name = "cpu",
         .isa = k->isa,
@@ -113,6 +129,8 @@ static int open_for(struct tensor_backend *out, struct threads *pool, int n_thre
                      [OP_ADD_ROWS] = 1u << 0,
                      [OP_HEADS] = 1u << 0,
                      [OP_MODULATE] = 1u << 0},
+        .mark = cpu_mark,
+        .between = cpu_between,
         .close = free,
     };
     vectors_host(&out->vectors, pool);

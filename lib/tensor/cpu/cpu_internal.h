@@ -70,6 +70,7 @@ struct cpu {
     struct threads *pool;
     size_t n_threads;
     const struct cpu_kernels *k;
+    double marks[MARKS]; /* seconds */
 };
 
 static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }

@@ -87,6 +87,22 @@ static int gpu_finish(void *state, struct tabft_failure *f)
     return c->failure.code == 0 ? 0 : tabft_fail(f, c->failure.code, "%s", c->failure.message);
 }
 
+/* ---- time ---- */
+
+static void gpu_mark(void *state, unsigned place)
+{
+    struct cuda *c = (struct cuda *)state;
+    cuda_check(c, cudaEventRecord(c->marks[place], c->stream), "noting the time");
+}
+
+static double gpu_between(void *state, unsigned from, unsigned to)
+{
+    struct cuda *c = (struct cuda *)state;
+    float milliseconds = 0.0f;
+    cuda_check(c, cudaEventElapsedTime(&milliseconds, c->marks[from], c->marks[to]), "telling the time");
+    return 1e-3 * (double)milliseconds;
+}
+
 /* ---- opening ---- */
 
 static void gpu_close(void *state)
@@ -94,6 +110,8 @@ static void gpu_close(void *state)
     struct cuda *c = (struct cuda *)state;
     if (c->blas != NULL) (void)cublasDestroy(c->blas);
     if (c->workspace != NULL) (void)cudaFree(c->workspace);
+    for (unsigned i = 0; i < MARKS; i++)
+        if (c->marks[i] != NULL) (void)cudaEventDestroy(c->marks[i]);
     if (c->stream != NULL) (void)cudaStreamDestroy(c->stream);
     free(c);
 }
@@ -160,6 +178,7 @@ static int open_parts(struct cuda *c, struct tabft_failure *f)
     (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d %s", about.major, about.minor, tensor_precision_name(c->precision));
     cuda_check(c, cudaSetDevice(c->device), "choosing it");
     cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
+    for (unsigned i = 0; i < MARKS; i++) cuda_check(c, cudaEventCreate(&c->marks[i]), "an event");
     cuda_check(c, cudaMalloc(&c->workspace, WORKSPACE_BYTES), "cuBLAS's workspace");
     if (c->failure.code != 0) return tabft_fail(f, c->failure.code, "%s", c->failure.message);
     if (cublasCreate(&c->blas) != CUBLAS_STATUS_SUCCESS ||
@@ -208,6 +227,8 @@ static void fill_table(struct tensor_backend *out, struct cuda *c)
     cuda_vectors(&b.vectors);
     b.staging_new = gpu_staging_new;
     b.staging_free = gpu_staging_free;
+    b.mark = gpu_mark;
+    b.between = gpu_between;
     b.close = gpu_close;
     *out = b;
 }

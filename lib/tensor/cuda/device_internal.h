@@ -31,6 +31,7 @@ struct cuda {
     int device;
     enum tensor_precision precision;
     cudaStream_t stream;
+    cudaEvent_t marks[MARKS];
     cublasHandle_t blas;
     void *workspace; /* of cuBLAS */
     char isa[64];

@@ -28,6 +28,14 @@ says '^tabft-train: device: CUDA emulation, sm_00 float32, GPU-00000000'
 numbers cpu >cpu.numbers
 numbers gpu >gpu.numbers
 close cpu.numbers gpu.numbers
+# Where each step's time went; on CPUs one thing follows another, so it cannot be more than the step's.
+for run in cpu gpu; do
+    sed 's/.*"seconds":\([^,]*\),"phases":{\([^}]*\)}.*/\1 \2/; s/"[a-z]*":/ /g; s/,/ /g' "$run/metrics.jsonl" >phases
+    awk -v run="$run" '
+        NF != 6 || !($2 > 0 && $3 > 0 && $4 > 0 && $5 > 0 && $6 > 0) { bad = 1 }
+        run == "cpu" && $2 + $3 + $4 + $5 + $6 > $1 { bad = 1 }
+        END { exit bad || NR != 3 }' phases || { cat phases; fail "$run: that is not where a step's time goes"; }
+done
 [ "$(field gpu/run.json gpu_name)" = 'CUDA emulation' ] || fail 'run.json does not name the GPU'
 [ "$(field gpu/run.json isa)" = 'sm_00 float32' ] || fail 'run.json does not say what was computed with'
 

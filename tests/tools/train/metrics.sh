@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 
 # course RUN: losses and norms of all steps, scores of all validations; without times and memory.
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
+course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"phases":{[^}]*},//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
 # waits_for FILE LINES: until the run in the background has written so many.
 waits_for() {
     tries=0
