@@ -59,10 +59,12 @@ pack y test.csv test.tbf
 set -- tabft-eval predict --model gpu/model.safetensors --train train.tbf --test test.tbf --estimators 1 --threads 1
 works "$@" --device cpu -o cpu.tbf
 works "$@" --device cuda --precision float32 -o gpu.tbf
-for device in cpu gpu; do
+works "$@" --device cuda --precision float32 --block-rows 4 -o blocks.tbf
+for device in cpu gpu blocks; do
     tabft-prep cat "$device.tbf" | tail -n +2 | cut -d , -f 3- | tr ',' '\n' >"$device.numbers"
 done
 close cpu.numbers gpu.numbers
+close cpu.numbers blocks.numbers
 works "$@" --device cuda --plan >plan
 grep -q '^gpu  *[0-9]' plan || fail 'the plan of a prediction says nothing of the GPU'
 status=0
