@@ -102,6 +102,13 @@ static void add_regression(json_t *report, const struct parity *p, bool *whole)
     eval_json_add(report, "prediction_mean_abs_difference", number_if(p->predicted, p->difference_mean), whole);
 }
 
+/* A text of a run's record; null where it has none. */
+static json_t *recorded(const struct run_record *r, const char *key)
+{
+    json_t *text = json_object_get(r->json, key);
+    return json_is_string(text) ? json_incref(text) : json_null();
+}
+
 int parity_report(const struct parity *p, const struct parity_tolerance *t, bool held, json_t **out,
                   struct tabft_failure *f)
 {
@@ -120,6 +127,8 @@ int parity_report(const struct parity *p, const struct parity_tolerance *t, bool
     eval_json_add(report, "unsharded_world_size", eval_json_size(a->world_size), &whole);
     eval_json_add(report, "unsharded_sha256", digest(a), &whole);
     eval_json_add(report, "sharded_sha256", digest(b), &whole);
+    eval_json_add(report, "gpu_libraries", recorded(b, "gpu_libraries"), &whole);
+    eval_json_add(report, "libraries", recorded(b, "libraries"), &whole);
     eval_json_add(report, "tolerance", tolerance(t, &whole), &whole);
     if (!whole) {
         json_decref(report);

@@ -102,11 +102,15 @@ root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 set -- "$@" --estimators 3 --epochs 1 --device cuda --precision float32
 works "$@" --out one
-for ranks in 2 3; do
+for ranks in 2 3 4; do
     # shellcheck disable=SC2086 # no word or one
     CUDA_EMULATION_DEVICES=$ranks works env -u OMPI_MCA_btl timeout 300 mpirun $root --oversubscribe -n "$ranks" "$@" --out "ranks-$ranks"
     cmp -- one/model.safetensors "ranks-$ranks/model.safetensors" || fail "other weights on $ranks ranks"
 done
+works tabft-eval parity --tolerance exact --test train.tbf one ranks-4 >parity.json
+grep -q '"bit_identical": *true' parity.json || { cat parity.json; fail 'parity of equal runs on GPUs'; }
+grep -q '"gpu_libraries": *"CUDA ' parity.json || { cat parity.json; fail 'the report does not name CUDA'; }
+grep -q '"libraries": *"[^"]*PMIx [^"]*; NCCL 2.99.99"' parity.json || { cat parity.json; fail 'the report does not name NCCL'; }
 status=0
 # shellcheck disable=SC2086
 env -u OMPI_MCA_btl timeout 300 mpirun $root --oversubscribe -n 2 "$@" --out shared >said 2>&1 || status=$?
