@@ -92,6 +92,6 @@ if ! grep -q "^TABFT_SANITIZE='.*fsanitize" "${top_builddir:?}/config.log"; then
         peak=$(field plan-run/run.json peak_bytes)
         plan=$(awk '/^total/ { print $2 }' plan)
         printf '%s: planned %s, took %s\n' "$what" "$plan" "$peak"
-        awk -v a="$plan" -v b="$peak" 'BEGIN { exit !(a >= 0.95 * b && a <= 1.05 * b) }' || { cat plan; fail "$what: planned $plan, took $peak"; }
+        bounds "$plan" "$peak" || { cat plan; fail "$what: planned $plan, took $peak"; }
     done
 fi
