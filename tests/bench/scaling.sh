@@ -40,10 +40,13 @@ column 7 4 1e-6
 # Between nodes of one rank; within a node nothing is given.
 predicted items=8 ranks=2 ranks_per_node=1 bandwidth=1024000
 column 7 4 1e-6
-# Three items on two ranks: the first has a pair, the second the rest: two roots, one addition above them, one below: the
-# pair's copy and addition, the packing of one vector and two roots of half a vector.
+# Three items on two ranks: the first has a pair, whose second gradient joins the first one parameter by parameter; the second the
+# rest: the packing of one vector, and two roots of half a vector.
 predicted items=3 ranks=2 item=0 add=1e-6
-column 6 4.096 0.001
+column 6 2.048 0.001
+# Two pairs on one rank: one sum joins the other, and nothing is copied.
+predicted items=4 ranks=1 item=0 add=1e-6
+column 6 1.024 0.001
 # Two ranks that share one processor take turns; of three items on two ranks the third is computed alone; more ranks than are told
 # of are as the last.
 predicted items=2 ranks=2 slowdown=1,2

@@ -155,7 +155,6 @@ static struct step_time predict(const struct machine *m, size_t n_items, size_t 
     time_items(m, l, n_items, ranks, &t);
     const double slice = (double)(l[0].slice_end - l[0].slice_begin); /* the longest */
     t.sums += slice * m->update * crowd;
-    if (ranks == 1) t.sums += slice * m->add; /* the one sum is copied */
     for (size_t piece = 0; ranks > 1 && piece < l[0].n_pieces; piece++) {
         memset(traffic, 0, ranks * sizeof *traffic);
         double packed = 0;

@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct state_manifest m, again;
     struct train_options options;
     struct table table = {.path = "train.tbf", .digest = "0123"};
-    struct trainer t = {.o = &options, .n_parameters = 64, .base_digest = "4567", .data.table = &table};
+    struct trainer t = {.o = &options, .n_parameters = 64, .backend.isa = "avx2", .base_digest = "4567", .data.table = &table};
     char *text = NULL;
     train_options_default(&options);
     if (!fuzz_taken(state_manifest_read(&m, "manifest", (const char *)data, size, &f), &f)) return 0;
