@@ -8,7 +8,7 @@ waits_for() {
     tries=0
     until [ "$(cat -- "$1" 2>/dev/null | wc -l)" -ge "$2" ]; do
         tries=$((tries + 1))
-        [ "$tries" -lt 1200 ] || fail "no line $2 in $1"
+        [ "$tries" -lt 6000 ] || fail "no line $2 in $1"
         sleep 0.05
     done
 }
