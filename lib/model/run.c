@@ -478,25 +478,28 @@ fail:
     return error;
 }
 
-int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
-                   const struct model_target *target, double *loss, float *gradient, struct tabft_failure *f)
+/* One gradient, when all is waited for. */
+static int gradient_of(struct model_run *run, const float *values, const struct model_input *input,
+                       const struct loss_target *target, bool add, double *loss, float *gradient,
+                       struct tabft_failure *f)
 {
     int error = 0;
-    TRY(model_gradient_prepare(run, input, target, f));
-    TRY(model_gradient_start(run, values, gradient, target->add, f));
+    TRY(prepare(run, input, target, f));
+    TRY(model_gradient_start(run, values, gradient, add, f));
     TRY(model_gradient_finish(run, loss, f));
 fail:
     return error;
+}
+
+int model_gradient(struct model_run *run, const float *values, const struct model_input *input,
+                   const struct model_target *target, double *loss, float *gradient, struct tabft_failure *f)
+{
+    return gradient_of(run, values, input, &(struct loss_target){.classes = target}, target->add, loss, gradient, f);
 }
 
 int model_gradient_regression(struct model_run *run, const float *values, const struct model_input *input,
                               const struct model_regression_target *target, double *loss, float *gradient,
                               struct tabft_failure *f)
 {
-    int error = 0;
-    TRY(model_gradient_prepare_regression(run, input, target, f));
-    TRY(model_gradient_start(run, values, gradient, target->add, f));
-    TRY(model_gradient_finish(run, loss, f));
-fail:
-    return error;
+    return gradient_of(run, values, input, &(struct loss_target){.numbers = target}, target->add, loss, gradient, f);
 }

@@ -309,14 +309,6 @@ static void choose_kept(struct maker *m)
         }
 }
 
-static bool is_read(const struct tape *t, int value)
-{
-    for (size_t n = 0; n < t->n_nodes; n++)
-        for (int i = 0; i < OP_INPUTS_MAX; i++)
-            if (t->nodes[n].in[i] == value) return true;
-    return false;
-}
-
 /* Where an input lies on the host; what no call reads lies nowhere else. */
 static int place_on_host(struct maker *m, int value)
 {
@@ -326,7 +318,7 @@ static int place_on_host(struct maker *m, int value)
     p->input_offset[value] = p->inputs;
     if (!size_add(p->inputs, b->bytes, &p->inputs))
         return tabft_fail(m->f, TABFT_SYSTEM, "the inputs do not fit this machine; use fewer rows");
-    if (!is_read(m->t, value)) b->bytes = 0;
+    if (m->first[value] < 0) b->bytes = 0;
     return 0;
 }
 
