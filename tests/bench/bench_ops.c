@@ -159,6 +159,31 @@ static void bench_pointwise(const struct bench *b, size_t rows, size_t width)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
+/* Heads of e / h numbers. `tokens` and `keys` say where token t of sequence s stands: in place s * sequence + t * token of
+ * its tensor, whose rows are e wide, and 2 e for keys and values, which share theirs. */
+static struct op_attention attention_of(size_t sequences, size_t n_tokens, size_t n_keys, size_t h, size_t e,
+                                        struct op_attention_stride tokens, struct op_attention_stride keys)
+{
+    const struct op_attention_stride q = {tokens.sequence * e, tokens.token * e, 0},
+                                     k = {keys.sequence * 2 * e, keys.token * 2 * e, 0};
+    return (struct op_attention){.sequences = sequences,
+                                 .n_context = n_tokens,
+                                 .n_keys = n_keys,
+                                 .heads = h,
+                                 .width = e / h,
+                                 .context_kv_heads = h,
+                                 .query_kv_heads = h,
+                                 .q = q,
+                                 .k = k,
+                                 .v = {k.sequence, k.token, e},
+                                 .o = q,
+                                 .statistics = {tokens.sequence * 2 * h, tokens.token * 2 * h, 0}};
+}
+
+/* A sequence's tokens stand together, or as many apart as there are sequences. */
+static struct op_attention_stride together(size_t n_tokens) { return (struct op_attention_stride){n_tokens, 1, 0}; }
+static struct op_attention_stride apart(size_t sequences) { return (struct op_attention_stride){1, sequences, 0}; }
+
 /* v3 at its published size on 1,000 rows of 20 columns: cells of columns meet in 128 points, rows of 24 tokens, then a
  * row a token. */
 static void bench_v3(const struct bench *b)
@@ -173,58 +198,14 @@ static void bench_v3(const struct bench *b)
     bench_linear(b, rows, e, 2 * e);
     bench_linear(b, rows, 2 * e, e);
     bench_linear(b, rows, 2 * e, 4 * e);
-    const struct op_attention gather = {.sequences = columns,
-                                        .n_context = points,
-                                        .n_keys = context,
-                                        .heads = h,
-                                        .width = cell / h,
-                                        .context_kv_heads = h,
-                                        .query_kv_heads = h,
-                                        .q = {points * cell, cell, 0},
-                                        .k = {2 * cell, columns * 2 * cell, 0},
-                                        .v = {2 * cell, columns * 2 * cell, cell},
-                                        .o = {points * cell, cell, 0},
-                                        .statistics = {points * 2 * h, 2 * h, 0}};
-    bench_attention(b, "attention of v3's points", &gather, cell, 2 * cell * (context / points + 1));
-    const struct op_attention spread = {.sequences = columns,
-                                        .n_context = rows,
-                                        .n_keys = points,
-                                        .heads = h,
-                                        .width = cell / h,
-                                        .context_kv_heads = h,
-                                        .query_kv_heads = h,
-                                        .q = {cell, columns * cell, 0},
-                                        .k = {points * 2 * cell, 2 * cell, 0},
-                                        .v = {points * 2 * cell, 2 * cell, cell},
-                                        .o = {cell, columns * cell, 0},
-                                        .statistics = {2 * h, columns * 2 * h, 0}};
-    bench_attention(b, "attention to v3's points", &spread, cell, 2 * cell);
-    const struct op_attention within = {.sequences = rows,
-                                        .n_context = tokens,
-                                        .n_keys = tokens,
-                                        .heads = h,
-                                        .width = cell / h,
-                                        .context_kv_heads = h,
-                                        .query_kv_heads = h,
-                                        .q = {tokens * cell, cell, 0},
-                                        .k = {tokens * 2 * cell, 2 * cell, 0},
-                                        .v = {tokens * 2 * cell, 2 * cell, cell},
-                                        .o = {tokens * cell, cell, 0},
-                                        .statistics = {tokens * 2 * h, 2 * h, 0}};
-    bench_attention(b, "attention within v3's rows", &within, cell, 2 * cell);
-    const struct op_attention a = {.sequences = 1,
-                                   .n_context = context,
-                                   .n_query = query,
-                                   .n_keys = context,
-                                   .heads = h,
-                                   .width = e / h,
-                                   .context_kv_heads = h,
-                                   .query_kv_heads = h,
-                                   .q = {0, e, 0},
-                                   .k = {0, 2 * e, 0},
-                                   .v = {0, 2 * e, e},
-                                   .o = {0, e, 0},
-                                   .statistics = {0, 2 * h, 0}};
+    struct op_attention a = attention_of(columns, points, context, h, cell, together(points), apart(columns));
+    bench_attention(b, "attention of v3's points", &a, cell, 2 * cell * (context / points + 1));
+    a = attention_of(columns, rows, points, h, cell, apart(columns), together(points));
+    bench_attention(b, "attention to v3's points", &a, cell, 2 * cell);
+    a = attention_of(rows, tokens, tokens, h, cell, together(tokens), together(tokens));
+    bench_attention(b, "attention within v3's rows", &a, cell, 2 * cell);
+    a = attention_of(1, context, context, h, e, together(0), together(0));
+    a.n_query = query;
     bench_attention(b, "attention of v3 over rows", &a, e, 2 * e);
 }
 
@@ -236,33 +217,12 @@ static void bench_ops(struct bench *b)
     bench_linear(b, rows * columns, e, 3 * e);
     bench_linear(b, rows * columns, e, 2 * e);
     bench_linear(b, rows * columns, 2 * e, e);
-    const struct op_attention between_cells = {.sequences = columns,
-                                               .n_context = context,
-                                               .n_query = query,
-                                               .n_keys = context,
-                                               .heads = h,
-                                               .width = e / h,
-                                               .context_kv_heads = h,
-                                               .query_kv_heads = 1,
-                                               .q = {e, columns * e, 0},
-                                               .k = {2 * e, columns * 2 * e, 0},
-                                               .v = {2 * e, columns * 2 * e, e},
-                                               .o = {e, columns * e, 0},
-                                               .statistics = {2 * h, columns * 2 * h, 0}};
-    bench_attention(b, "attention over rows 864 + 200", &between_cells, e, 2 * e);
-    const struct op_attention between_features = {.sequences = rows,
-                                                  .n_context = columns,
-                                                  .n_keys = columns,
-                                                  .heads = h,
-                                                  .width = e / h,
-                                                  .context_kv_heads = h,
-                                                  .query_kv_heads = h,
-                                                  .q = {columns * e, e, 0},
-                                                  .k = {columns * 2 * e, 2 * e, 0},
-                                                  .v = {columns * 2 * e, 2 * e, e},
-                                                  .o = {columns * e, e, 0},
-                                                  .statistics = {columns * 2 * h, 2 * h, 0}};
-    bench_attention(b, "attention over 10 features", &between_features, e, 2 * e);
+    struct op_attention a = attention_of(columns, context, context, h, e, apart(columns), apart(columns));
+    a.n_query = query;
+    a.query_kv_heads = 1;
+    bench_attention(b, "attention over rows 864 + 200", &a, e, 2 * e);
+    a = attention_of(rows, columns, columns, h, e, together(columns), together(columns));
+    bench_attention(b, "attention over 10 features", &a, e, 2 * e);
     bench_pointwise(b, rows * columns, e);
     bench_v3(b);
 }
