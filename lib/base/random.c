@@ -1,5 +1,6 @@
 #include "base/random.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -260,4 +261,30 @@ void random_mt_torch_permutation(struct random_mt *g, size_t n, size_t *out)
 {
     count_up(n, out);
     for (size_t i = 0; i + 1 < n; i++) swap_items(&out[i], &out[i + random_mt_u32(g) % (n - i)]);
+}
+
+static const double PI = 3.14159265358979323846;
+
+/* Sixteen uniform numbers become eight pairs of normal ones (Box and Muller), in halves. */
+static void normals_of(float *x)
+{
+    for (size_t j = 0; j < 8; j++) {
+        const double radius = sqrt(-2 * log(1 - (double)x[j])), angle = 2 * PI * (double)x[j + 8];
+        x[j] = (float)(radius * cos(angle));
+        x[j + 8] = (float)(radius * sin(angle));
+    }
+}
+
+static void uniforms(struct random_mt *g, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (float)(random_mt_u32(g) & 0xffffff) * 0x1p-24f;
+}
+
+void random_mt_torch_normals(struct random_mt *g, size_t n, float *out)
+{
+    uniforms(g, n, out);
+    for (size_t i = 0; i + 16 <= n; i += 16) normals_of(out + i);
+    if (n % 16 == 0) return;
+    uniforms(g, 16, out + n - 16); /* what is left over is drawn anew, with what stands before it */
+    normals_of(out + n - 16);
 }

@@ -54,6 +54,9 @@ uint64_t random_mt_bounded(struct random_mt *g, uint64_t limit);
 void random_mt_permutation(struct random_mt *g, size_t n, size_t *out);
 void random_mt_shuffle(struct random_mt *g, size_t n, size_t *items);
 
+/* torch.randn(n) of float32, n >= 16, to within its own approximations of logarithm, sine and cosine (about 1e-7). */
+void random_mt_torch_normals(struct random_mt *g, size_t n, float *out);
+
 /* torch.randperm(n), n < 2^32. A DataLoader that shuffles with a generator takes two random_mt_u32 before it. */
 void random_mt_torch_permutation(struct random_mt *g, size_t n, size_t *out);
 

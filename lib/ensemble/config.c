@@ -177,9 +177,25 @@ static int read_column_subsets(struct config *c, const char *key, const json_t *
     return error;
 }
 
+static int read_important(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+{
+    const char *text = json_string_value(value);
+    double size = json_number_value(value);
+    if (text != NULL && strcmp(text, "auto") == 0) c->important_columns = 0;
+    else if ((json_is_integer(value) && size >= 1) || (json_is_real(value) && size > 0 && size <= 1))
+        c->important_columns = json_is_real(value) ? -size : size;
+    else return config_refuse(key, value, "use auto, a count of columns from 1 or a share up to 1.0", f);
+    return 0;
+}
+
 static int read_infinities(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
 {
     return config_bool(&c->passes_infinities, key, value, f);
+}
+
+static int read_single(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
+{
+    return config_bool(&c->is_single, key, value, f);
 }
 
 static int read_must_be_false(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
@@ -193,8 +209,8 @@ static int read_repair(struct config *c, const char *key, const json_t *value, s
     return !c->is_regression || json_is_true(value) ? 0 : config_refuse(key, value, "use true", f);
 }
 
-/* Fields that say nothing here: switched off by TabPFN's own fine-tuning and its evaluation (ENABLE_GPU_PREPROCESSING,
- * TRANSFORM_*), limits it sets aside there (MAX_NUMBER_OF_FEATURES, _SAMPLES, MAX_CPU_SAMPLES), what only declared
+/* Fields that say nothing here: switched off by TabPFN's own fine-tuning and its evaluation (TRANSFORM_*), limits it sets
+ * aside there (MAX_NUMBER_OF_FEATURES, _SAMPLES, MAX_CPU_SAMPLES), what only declared
  * categories (MAX_UNIQUE_FOR_CATEGORICAL_FEATURES) or unimplemented choices read, which are refused where they are
  * chosen. */
 static int read_nothing(struct config *c, const char *key, const json_t *value, struct tabft_failure *f)
@@ -234,11 +250,11 @@ static const struct field {
     {"POLYNOMIAL_FEATURES", read_polynomials},
     {"SUBSAMPLE_SAMPLES", read_row_subset},
     {"SAMPLE_SUBSAMPLING_METHOD", read_row_subsets},
-    {"ENABLE_GPU_PREPROCESSING", read_nothing},
+    {"ENABLE_GPU_PREPROCESSING", read_single},
     {"FEATURE_SUBSAMPLING_METHOD", read_column_subsets},
     {"FEATURE_SUBSAMPLING_CONSTANT_FEATURE_COUNT", read_constant_columns},
     {"CONSTANT_FEATURE_COUNT", read_constant_columns}, /* its old name */
-    {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT", read_nothing},
+    {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT", read_important},
     {"REGRESSION_Y_PREPROCESS_TRANSFORMS", read_targets},
     {"USE_SKLEARN_16_DECIMAL_PRECISION", read_must_be_false},
     {"MAX_NUMBER_OF_CLASSES", read_nothing}, /* limits.c reads these three */

@@ -96,6 +96,7 @@ static int open_any(struct ensemble **out, const struct ensemble_options *option
     TRY(memory_new(&e, 1, sizeof *e, "the estimators", f));
     TRY(config_read(&e->config, options->architecture, options->inference_config, target != NULL, f));
     TRY(check_options(options, &e->config, target != NULL, f));
+    if (options->phase != ENSEMBLE_PREDICTION) e->config.is_single = false;
     if (options->softmax_temperature > 0) e->config.temperature = options->softmax_temperature;
     e->average_before_softmax = options->average_before_softmax;
     e->balance_probabilities = options->balance_probabilities;
@@ -229,10 +230,7 @@ static int cast(const struct frame *x, float *out, struct threads *pool, struct 
     threads_run(pool, (x->n_rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK, cast_block, &c);
     for (size_t i = 0; i < x->n_rows * x->n_columns; i++)
         if (isinf(out[i]) && !isinf(x->column[i % x->n_columns].value[i / x->n_columns]))
-            return tabft_fail(f, TABFT_INPUT,
-                              "%s row %zu: a value is too large for the network's float32; scale that column",
-                              i / x->n_columns < x->n_context ? "context" : "query",
-                              i / x->n_columns - (i / x->n_columns < x->n_context ? 0 : x->n_context) + 1);
+            return frame_refuse_large(x, i / x->n_columns, f);
     return 0;
 }
 
@@ -250,22 +248,29 @@ fail:
 }
 
 /* ---- One estimator ---- */
+static bool reshape_is_inexact(const struct reshape *r, bool single)
+{
+    return single && r->run_single != NULL ? r->is_inexact_single : r->is_inexact;
+}
+
 static int run_steps(const struct ensemble *e, const struct estimator *s, struct frame *x, struct threads *pool,
                      struct ensemble_call *call, struct tabft_failure *f)
 {
+    const bool single = e->config.is_single;
     int error;
     if (e->config.passes_infinities) TRY(step_infinities(x, f));
     TRY(step_polynomials(x, e->config.polynomials, s->seed, f));
     TRY(step_constant(x, f));
-    TRY(step_reshape(x, s->preprocessor, s->seed, pool, f));
+    TRY(step_reshape(x, s->preprocessor, single, s->seed, pool, f));
     TRY(step_category(x, s->preprocessor, s->seed, f));
+    if (single) TRY(step_single(x, s->preprocessor, pool, f));
     size_t before = x->n_columns;
-    TRY(step_svd(x, s->preprocessor, pool, f));
-    call->fingerprint_may_differ = x->n_columns > before || s->preprocessor->reshape->is_inexact;
+    TRY(step_svd(x, s->preprocessor, single, s->seed, pool, f));
+    call->fingerprint_may_differ = x->n_columns > before || reshape_is_inexact(s->preprocessor->reshape, single);
     call->fingerprint_column = -1;
     if (e->config.fingerprint) {
         call->fingerprint_column = (int)x->n_columns;
-        TRY(step_fingerprint(x, pool, f));
+        TRY(step_fingerprint(x, single, pool, f));
     }
     TRY(step_shuffle(x, e->config.column_shift, s->column_shift, s->seed, &call->fingerprint_column, f));
     step_infinities_back(x);
@@ -315,7 +320,7 @@ int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensem
     if (!size_mul(n_rows, x.n_columns, &n_cells)) n_cells = SIZE_MAX;
     TRY(memory_new(&call->x, n_cells, sizeof *call->x, "the input of an estimator", f));
     TRY(cast(&x, call->x, pool, f));
-    if (e->phase == ENSEMBLE_PREDICTION && e->config.outlier_std > 0) TRY(clip(&e->config, &x, call->x, pool, f));
+    if (e->phase != ENSEMBLE_FINETUNING && e->config.outlier_std > 0) TRY(clip(&e->config, &x, call->x, pool, f));
     TRY(take_labels(e, s, call, f));
     frame_close(&x);
     return 0;

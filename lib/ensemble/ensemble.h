@@ -59,8 +59,9 @@ int ensemble_list_used(const struct table *t, const enum ensemble_use *use, size
 enum ensemble_phase {
     ENSEMBLE_FINETUNING, /* kinds and codes from context and query; random column subsets, no outlier clipping, no row
                             subsets (spec 1.5.3, 3.4) */
-    ENSEMBLE_PREDICTION  /* kinds and codes from the context alone; the configured subsets and the soft clip (spec 3.11)
-                          */
+    ENSEMBLE_VALIDATION, /* kinds and codes from the context alone; the configured subsets and the soft clip (spec 3.11);
+                            in float64 whatever the inference_config says, as TabPFN's fine-tuning predicts */
+    ENSEMBLE_PREDICTION  /* the same, in float32 where ENABLE_GPU_PREPROCESSING is set, as TabPFN's torch does it */
 };
 
 enum ensemble_task { ENSEMBLE_CLASSIFICATION = 0, ENSEMBLE_REGRESSION }; /* regression.h has what regression adds */

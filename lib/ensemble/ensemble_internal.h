@@ -14,6 +14,7 @@
 struct frame_column {
     double *value;    /* [n_rows], owned by the frame; NaN where missing, always the positive quiet one */
     bool is_category; /* codes rather than a quantity, for the steps that tell them apart */
+    bool waits;       /* is reshaped by step_single */
     /* [n_rows] or NULL: 1 and -1 where the value was infinite; a gap stands there until step_infinities_back. */
     int8_t *infinity;
 };
@@ -30,6 +31,8 @@ int frame_append(struct frame *x, bool is_category, struct tabft_failure *f) TAB
 /* Column i becomes the old column order[i]; columns that order does not name are dropped. n <= x->n_columns, no index
  * twice. */
 int frame_select(struct frame *x, const size_t *order, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Records that a value of a row is too large for float32. */
+int frame_refuse_large(const struct frame *x, size_t row, struct tabft_failure *f);
 void frame_close(struct frame *x);
 
 /* ---- Numbers as numpy computes them (numbers.c) ---- */
@@ -39,6 +42,8 @@ void numbers_sort(double *value, size_t n, double *scratch);
 size_t numbers_sorted(const double *value, size_t n, double *out, double *scratch);
 /* percentile(100 q) of m >= 1 sorted values, method linear. */
 double numbers_quantile(const double *sorted, size_t m, double q);
+/* torch.nanquantile of m >= 1 sorted values of float32, computed there. */
+float numbers_quantile_single(const double *sorted, size_t m, double q);
 /* numpy's pairwise sum of contiguous values. */
 double numbers_sum(const double *value, size_t n);
 /* Softmax in place; minus infinity gives 0. False where there is nothing else or a value is not a number. */
@@ -47,12 +52,17 @@ bool numbers_softmax(double *value, size_t n);
 /* ---- The inference_config (config.c) ---- */
 /* One way to reshape a column, one entry of reshape_list. Runs on columns side by side, so it must not fail: `scratch`
  * holds 3 * n_context doubles. Fits on value[0..n_context) and transforms value[0..n_rows) in place. */
+struct reshape;
+typedef void reshape_run(const struct reshape *r, double *value, size_t n_context, size_t n_rows, uint64_t seed,
+                         double *scratch);
 struct reshape {
     const char *name;
-    void (*run)(const struct reshape *r, double *value, size_t n_context, size_t n_rows, uint64_t seed,
-                double *scratch);
-    double parameter; /* what the entries of one file differ in */
-    bool is_inexact;  /* equal to TabPFN's to about 1e-8, not to the last bit */
+    reshape_run *run;        /* NULL: leaves values as they are */
+    reshape_run *run_single; /* as torch does it, on values of float32; NULL where torch has none */
+    double parameter;        /* what the entries of one file differ in */
+    bool extrapolates;       /* of quantiles */
+    bool is_inexact;         /* equal to TabPFN's to about 1e-8, not to the last bit */
+    bool is_inexact_single;  /* the same of run_single, to about 1e-7 */
 };
 extern const struct reshape *const reshape_list[]; /* ends in NULL */
 extern const struct reshape reshape_none;
@@ -93,10 +103,12 @@ struct config {
     bool fingerprint;
     enum column_subsets column_subsets;
     size_t constant_columns;
+    double important_columns; /* that every estimator gets: 0 auto, below 0 a share of them */
     double row_subset; /* 0: all rows; below 1 a share; otherwise a count */
     enum row_subsets row_subsets;
     size_t max_classes;
     bool passes_infinities;
+    bool is_single; /* ENABLE_GPU_PREPROCESSING: torch does the second half of a pipeline, in float32 */
 };
 /* Whether an architecture (as of struct ensemble_options) has v2's preset. */
 bool config_is_v2(const char *architecture);
@@ -182,14 +194,18 @@ int step_infinities(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;
 void step_infinities_back(struct frame *x);
 int step_polynomials(struct frame *x, size_t limit, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_constant(struct frame *x, struct tabft_failure *f) TABFT_MUST_CHECK;
-int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, struct threads *pool,
+/* `single`: what torch has is left to step_single, which comes behind the categories and makes float32 of everything;
+ * the later steps then compute in it, too, where they are told so. */
+int step_reshape(struct frame *x, const struct preprocessor *p, bool single, uint64_t seed, struct threads *pool,
                  struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_single(struct frame *x, const struct preprocessor *p, struct threads *pool,
+                struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_category(struct frame *x, const struct preprocessor *p, uint64_t seed,
                   struct tabft_failure *f) TABFT_MUST_CHECK;
 int step_onehot(struct frame *x, const struct preprocessor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
-int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool,
+int step_svd(struct frame *x, const struct preprocessor *p, bool single, uint64_t seed, struct threads *pool,
              struct tabft_failure *f) TABFT_MUST_CHECK;
-int step_fingerprint(struct frame *x, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
+int step_fingerprint(struct frame *x, bool single, struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Also moves *fingerprint, the index of that column (-1: none). */
 int step_shuffle(struct frame *x, enum shift shift, size_t amount, uint64_t seed, int *fingerprint,
                  struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -42,6 +42,13 @@ int frame_select(struct frame *x, const size_t *order, size_t n, struct tabft_fa
     return 0;
 }
 
+int frame_refuse_large(const struct frame *x, size_t row, struct tabft_failure *f)
+{
+    const bool is_context = row < x->n_context;
+    return tabft_fail(f, TABFT_INPUT, "%s row %zu: a value is too large for the network's float32; scale that column",
+                      is_context ? "context" : "query", row - (is_context ? 0 : x->n_context) + 1);
+}
+
 void frame_close(struct frame *x)
 {
     for (size_t i = 0; i < x->n_columns; i++) free(x->column[i].value);

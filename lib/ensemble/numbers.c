@@ -109,6 +109,13 @@ double numbers_quantile(const double *sorted, size_t m, double q)
     return part >= 0.5 ? high - width * (1 - part) : low + width * part;
 }
 
+float numbers_quantile_single(const double *sorted, size_t m, double q)
+{
+    double at = q * (double)(m - 1), below = floor(at);
+    float part = (float)(at - below), low = (float)sorted[(size_t)below], high = (float)sorted[(size_t)ceil(at)];
+    return part < 0.5f ? fmaf(part, high - low, low) : fmaf(part - 1.0f, high - low, high);
+}
+
 /* numpy adds up to 128 values in eight interleaved sums and halves what is longer. */
 double numbers_sum(const double *value, size_t n)
 {

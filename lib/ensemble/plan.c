@@ -54,7 +54,7 @@ static size_t widest(const struct config *c, const struct preprocessor *p, size_
 
 /* What ensemble_call holds at its peak: its columns, and either the scratch of a step or the result. Counted in
  * doubles. */
-static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, int n_threads)
+static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, bool sketches, int n_threads)
 {
     double context = (double)n_context, rows = (double)n_rows, columns = (double)n_columns, threads = (double)n_threads;
     double side = context < columns ? context : columns, block = context < columns ? context : SVD_ROWS_PER_BLOCK;
@@ -62,6 +62,7 @@ static double bytes_of(size_t n_context, size_t n_rows, size_t n_columns, int n_
     double svd = fmax(context, 64 * columns) * threads + block * columns /* rows */
                  + 3 * side * side + 35 * side /* Gram matrix in extended precision, vectors, values, work */
                  + 2 * (2 * side + columns) * threads + columns * columns / 2; /* vectors refined and kept */
+    if (sketches) svd += 2.5 * side * side; /* what a sketch of half the directions holds */
     double hashing = 12 * context + columns * threads;
     double result = (rows * columns + context) / 2 + context;
     double most = fmax(fmax(sorting, svd), fmax(hashing, result));
@@ -88,7 +89,8 @@ int ensemble_columns_max(const struct ensemble_options *options, size_t n_column
         most = larger(most, columns[i]);
     }
     if (!size_add(n_context, n_query, &n_rows)) FAIL(f, TABFT_USE, "estimators: too many rows");
-    if (bytes != NULL) *bytes = (size_t)bytes_of(n_context, n_rows, most, n_threads);
+    const bool sketches = c->is_single && options->phase == ENSEMBLE_PREDICTION;
+    if (bytes != NULL) *bytes = (size_t)bytes_of(n_context, n_rows, most, sketches, n_threads);
 fail:
     free(n_numbers);
     free(c);

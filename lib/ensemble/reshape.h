@@ -7,5 +7,6 @@
 extern const struct reshape reshape_squashing, reshape_squashing_max10;
 extern const struct reshape reshape_power, reshape_safepower, reshape_robust;
 extern const struct reshape reshape_quantile_coarse, reshape_quantile, reshape_quantile_fine;
+extern const struct reshape reshape_quantile_extrapolate;
 
 #endif

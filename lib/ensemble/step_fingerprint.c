@@ -26,13 +26,13 @@ static void put_u64(uint8_t out[8], uint64_t value)
     for (int i = 0; i < 8; i++) out[i] = (uint8_t)(value >> (8 * i));
 }
 
-static double hash_row(const double *row, size_t n, uint64_t salt)
+static double hash_bytes(const void *row, size_t n, uint64_t salt)
 {
     struct sha256_ctx sha;
     uint8_t digest[SHA256_DIGEST_SIZE], salt_bytes[8];
     put_u64(salt_bytes, salt);
     sha256_init(&sha);
-    sha256_update(&sha, n * sizeof *row, (const uint8_t *)row);
+    sha256_update(&sha, n, row);
     sha256_update(&sha, sizeof salt_bytes, salt_bytes);
     sha256_digest(&sha, sizeof digest, digest);
     uint64_t last = 0;
@@ -40,24 +40,32 @@ static double hash_row(const double *row, size_t n, uint64_t salt)
     return unit_of(last);
 }
 
-/* A row of the frame rounded to 12 decimals, as its bytes are hashed. Returns whether all of it is missing. */
-static bool gather_row(const struct frame *x, size_t n_columns, size_t row, double *out)
-{
-    bool missing = true;
-    for (size_t j = 0; j < n_columns; j++) {
-        double value = x->column[j].value[row];
-        missing = missing && isnan(value);
-        out[j] = rint(value * 1e12) / 1e12;
-    }
-    return missing;
-}
-
 struct job {
     const struct frame *x;
+    bool single;      /* hashed as float32 */
     size_t n_columns; /* the hashed ones; the fingerprint stands behind them */
     uint64_t salt;
     double *rows; /* [threads][n_columns] */
 };
+
+/* A row rounded to 12 decimals, as its bytes are hashed. Returns whether all of it is missing. */
+static bool gather_row(const struct job *job, size_t row, double *out)
+{
+    float *singles = (float *)(void *)out;
+    bool missing = true;
+    for (size_t j = 0; j < job->n_columns; j++) {
+        double value = job->x->column[j].value[row];
+        missing = missing && isnan(value);
+        if (job->single) singles[j] = rintf((float)value * 1e12f) / 1e12f;
+        else out[j] = rint(value * 1e12) / 1e12;
+    }
+    return missing;
+}
+
+static double hash_row(const struct job *job, const double *row, uint64_t salt)
+{
+    return hash_bytes(row, job->n_columns * (job->single ? sizeof(float) : sizeof(double)), salt);
+}
 
 static void hash_block(void *context, size_t block, int thread)
 {
@@ -66,8 +74,8 @@ static void hash_block(void *context, size_t block, int thread)
     size_t end = (block + 1) * ROWS_PER_BLOCK;
     if (end > job->x->n_rows) end = job->x->n_rows;
     for (size_t i = block * ROWS_PER_BLOCK; i < end; i++) {
-        (void)gather_row(job->x, job->n_columns, i, row);
-        out[i] = hash_row(row, job->n_columns, job->salt);
+        (void)gather_row(job, i, row);
+        out[i] = hash_row(job, row, job->salt);
     }
 }
 
@@ -121,13 +129,13 @@ static int count_up_equal_rows(const struct job *job, struct tabft_failure *f)
         uint32_t offset = next.count[counter];
         bool is_taken = seen.count[place_of(&seen, first)] != 0;
         if (offset > 0 || is_taken) {
-            bool missing = gather_row(x, job->n_columns, i, row);
-            if (offset > 0) hash = hash_row(row, job->n_columns, job->salt + offset);
+            bool missing = gather_row(job, i, row);
+            if (offset > 0) hash = hash_row(job, row, job->salt + offset);
             for (int retries = 0; !missing && seen.count[place_of(&seen, hash)] != 0; retries++) {
                 if (retries == RETRIES_MAX)
                     FAIL(f, TABFT_INPUT, "estimators: no free fingerprint for context row %zu; remove duplicates of it",
                          i + 1);
-                hash = hash_row(row, job->n_columns, job->salt + ++offset);
+                hash = hash_row(job, row, job->salt + ++offset);
             }
         }
         next.key[counter] = first;
@@ -144,9 +152,10 @@ fail:
     return error;
 }
 
-int step_fingerprint(struct frame *x, struct threads *pool, struct tabft_failure *f)
+int step_fingerprint(struct frame *x, bool single, struct threads *pool, struct tabft_failure *f)
 {
-    struct job job = {.x = x, .n_columns = x->n_columns, .salt = (uint64_t)x->n_context * x->n_columns};
+    struct job job = {
+        .x = x, .single = single, .n_columns = x->n_columns, .salt = (uint64_t)x->n_context * x->n_columns};
     size_t n_rows_room = job.n_columns * (size_t)threads_count(pool);
     int error;
     TRY(memory_new(&job.rows, n_rows_room, sizeof *job.rows, "rows to hash", f));

@@ -1,6 +1,7 @@
 /* Reshapes the distribution of columns: which columns, in which order, next to or instead of the originals. How one
  * column changes is a file of its own, reshape_*.c, and a line in reshape_list. */
 #define TABFT_ENSEMBLE_ROOM
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ const struct reshape *const reshape_list[] = {
     &reshape_quantile_coarse,
     &reshape_quantile,
     &reshape_quantile_fine,
+    &reshape_quantile_extrapolate,
     &reshape_power,
     &reshape_safepower,
     &reshape_robust,
@@ -80,6 +82,7 @@ fail:
 struct job {
     struct frame *x;
     const struct reshape *reshape;
+    reshape_run *run;
     const size_t *which;
     uint64_t seed;
     double *scratch;
@@ -89,15 +92,27 @@ static void reshape_one(void *context, size_t block, int thread)
 {
     const struct job *job = context;
     double *scratch = job->scratch + 3 * job->x->n_context * (size_t)thread;
-    job->reshape->run(job->reshape, job->x->column[job->which[block]].value, job->x->n_context, job->x->n_rows,
-                      job->seed, scratch);
+    job->run(job->reshape, job->x->column[job->which[block]].value, job->x->n_context, job->x->n_rows, job->seed,
+             scratch);
 }
 
-int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, struct threads *pool,
+/* Runs on the n columns of job.which. */
+static int reshape_all(struct job job, size_t n, struct threads *pool, struct tabft_failure *f)
+{
+    size_t n_scratch = (size_t)threads_count(pool) * 3;
+    int error;
+    if (!size_mul(n_scratch, job.x->n_context, &n_scratch)) n_scratch = SIZE_MAX;
+    TRY(memory_new(&job.scratch, n_scratch, sizeof *job.scratch, "sorting columns", f));
+    threads_run(pool, n, reshape_one, &job);
+fail:
+    free(job.scratch);
+    return error;
+}
+
+int step_reshape(struct frame *x, const struct preprocessor *p, bool single, uint64_t seed, struct threads *pool,
                  struct tabft_failure *f)
 {
-    size_t *which = NULL, n_scratch = (size_t)threads_count(pool) * 3;
-    double *scratch = NULL;
+    size_t *which = NULL;
     int error;
     TRY(memory_new(&which, x->n_columns, sizeof *which, "a list of columns", f));
     bool appends = reshape_appends(p, x->n_columns);
@@ -106,14 +121,38 @@ int step_reshape(struct frame *x, const struct preprocessor *p, uint64_t seed, s
         TRY(append_copies(x, which, n, f));
     else
         TRY(move_chosen_last(x, which, n, f));
-    if (p->reshape->run != NULL) {
-        if (!size_mul(n_scratch, x->n_context, &n_scratch)) n_scratch = SIZE_MAX;
-        TRY(memory_new(&scratch, n_scratch, sizeof *scratch, "sorting columns", f));
-        struct job job = {x, p->reshape, which, seed, scratch};
-        threads_run(pool, n, reshape_one, &job);
-    }
+    bool waits = single && p->reshape->run_single != NULL;
+    for (size_t i = 0; i < n; i++) x->column[which[i]].waits = waits;
+    if (p->reshape->run != NULL && !waits)
+        TRY(reshape_all((struct job){.x = x, .reshape = p->reshape, .run = p->reshape->run, .which = which, .seed = seed},
+                        n, pool, f));
 fail:
-    free(scratch);
+    free(which);
+    return error;
+}
+
+static void round_column(void *context, size_t column, int thread)
+{
+    (void)thread;
+    const struct frame *x = context;
+    for (size_t i = 0; i < x->n_rows; i++) x->column[column].value[i] = (float)x->column[column].value[i];
+}
+
+int step_single(struct frame *x, const struct preprocessor *p, struct threads *pool, struct tabft_failure *f)
+{
+    size_t *which = NULL, n = 0;
+    int error;
+    TRY(memory_new(&which, x->n_columns, sizeof *which, "a list of columns", f));
+    for (size_t i = 0; i < x->n_columns; i++)
+        if (x->column[i].waits) which[n++] = i;
+    threads_run(pool, x->n_columns, round_column, x);
+    for (size_t i = 0; i < x->n_rows; i++)
+        for (size_t j = 0; j < x->n_columns; j++)
+            if (isinf(x->column[j].value[i])) TRY(frame_refuse_large(x, i, f));
+    if (n > 0)
+        TRY(reshape_all((struct job){.x = x, .reshape = p->reshape, .run = p->reshape->run_single, .which = which}, n,
+                        pool, f));
+fail:
     free(which);
     return error;
 }

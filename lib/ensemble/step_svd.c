@@ -11,12 +11,9 @@
 
 #include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
+#include "ensemble/svd_sketch.h"
 
 enum { SIDE_MAX = 30000, PROJECTED_ROWS = 64 };
-
-/* LAPACK, from OpenBLAS: eigenvalues ascending in w, eigenvectors in the columns of a. */
-void dsyev_(const char *jobz, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work,
-            const int *lwork, int *info, size_t jobz_length, size_t uplo_length);
 
 size_t svd_count(size_t divisor, size_t n_rows, size_t n_columns)
 {
@@ -29,9 +26,12 @@ size_t svd_count(size_t divisor, size_t n_rows, size_t n_columns)
 struct scale {
     double fill, divisor;
 };
+enum { SINGLE_MOST = 100 }; /* in float32, scaled values are cut there */
 
 struct job {
     const struct frame *x;
+    bool single;         /* scaled and given out in float32; large tables are decomposed at random */
+    uint64_t seed;       /* of that */
     size_t n_columns, k; /* columns decomposed, coordinates appended behind them */
     struct scale *scale; /* [n_columns] */
     double *vectors;     /* [k][n_columns] */
@@ -42,7 +42,31 @@ struct job {
 static double cell(const struct job *job, size_t column, size_t row)
 {
     double value = job->x->column[column].value[row];
-    return (isfinite(value) ? value : job->scale[column].fill) / job->scale[column].divisor;
+    const struct scale *s = &job->scale[column];
+    if (!isfinite(value)) value = s->fill;
+    if (!job->single) return value / s->divisor;
+    float scaled = (float)value / (float)s->divisor;
+    return fminf(fmaxf(scaled, -SINGLE_MOST), SINGLE_MOST);
+}
+
+/* What torch does there: the deviation over all rows of the values that are there, and a little more. */
+static void fit_column_single(void *context, size_t column, int thread)
+{
+    (void)thread;
+    const struct job *job = context;
+    size_t n = job->x->n_context, present = 0;
+    const double *value = job->x->column[column].value;
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(value[i])) continue;
+        sum += value[i];
+        present++;
+    }
+    float mean = (float)(present > 0 ? sum / (double)present : 0);
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(value[i])) squares += (value[i] - (double)mean) * (value[i] - (double)mean);
+    float deviation = (float)sqrt(squares / (double)n);
+    job->scale[column] = (struct scale){mean, (deviation > 0 ? deviation : 1.0f) + FLT_EPSILON};
 }
 
 /* scikit-learn's mean imputation and StandardScaler without centring, sums in numpy's order. */
@@ -121,23 +145,6 @@ static void mirror(struct gram *g)
 
 /* ---- Eigenvectors ---- */
 
-/* All of them in double: vector c, for the c-th smallest value, is vectors[c][m]. */
-static int solve(const struct gram *g, double *vectors, double *values, struct tabft_failure *f)
-{
-    double *work = NULL, best_work = 0;
-    int n = (int)g->m, n_work = -1, info = 0, error;
-    for (size_t i = 0; i < g->m * g->m; i++) vectors[i] = (double)g->sum[i];
-    dsyev_("V", "L", &n, vectors, &n, values, &best_work, &n_work, &info, 1, 1);
-    n_work = (int)best_work;
-    TRY(memory_new(&work, (size_t)n_work, sizeof *work, "singular vectors", f));
-    dsyev_("V", "L", &n, vectors, &n, values, work, &n_work, &info, 1, 1);
-    if (info != 0)
-        FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns did not converge; leave odd columns out", g->m);
-fail:
-    free(work);
-    return error;
-}
-
 /* One Newton step on vector c: what its residual has along each other vector, over the distance of their eigenvalues.
  * It takes the rounding of the solver to its square, so the vector, rounded once, is the same on every processor. */
 static void refine(const struct gram *g, const double *vectors, const double *values, size_t c, long double *out,
@@ -175,14 +182,15 @@ static void store(const long double *vector, size_t n, double *out)
         squares += vector[j] * vector[j];
     }
     long double length = sqrtl(squares) * (largest < 0 ? -1 : 1);
-    for (size_t j = 0; j < n; j++) out[j] = (double)(vector[j] / length);
+    for (size_t j = 0; j < n; j++) out[j] = squares > 0 ? (double)(vector[j] / length) : 0;
 }
 
 struct finding {
     struct job *job;
     struct gram gram;
-    bool by_rows; /* fewer rows than columns: the Gram matrix is that of the rows, all of which z holds */
-    double *vectors, *values;
+    bool by_rows;  /* fewer rows than columns: the Gram matrix is that of the rows, all of which z holds */
+    size_t sketch; /* random directions of a sketch; 0: none, vectors are those of the whole matrix */
+    double *vectors, *values; /* [m][m], ascending; of a sketch [k][m], descending, without values */
     long double *scratch; /* [threads][2 * m + n_columns] */
 };
 
@@ -191,7 +199,8 @@ static void find_vector(void *context, size_t c, int thread)
     const struct finding *s = context;
     size_t m = s->gram.m, columns = s->job->n_columns;
     long double *vector = s->scratch + (2 * m + columns) * (size_t)thread, *along = vector + 2 * m;
-    refine(&s->gram, s->vectors, s->values, m - 1 - c, vector, vector + m);
+    for (size_t i = 0; s->sketch > 0 && i < m; i++) vector[i] = s->vectors[c * m + i];
+    if (s->sketch == 0) refine(&s->gram, s->vectors, s->values, m - 1 - c, vector, vector + m);
     if (!s->by_rows) {
         store(vector, m, s->job->vectors + c * columns);
         return;
@@ -228,6 +237,7 @@ static int find_vectors(struct job *job, struct threads *pool, struct tabft_fail
 {
     size_t n = job->x->n_context, columns = job->n_columns, m = n < columns ? n : columns;
     struct finding s = {.job = job, .gram = {.m = m}, .by_rows = n < columns};
+    if (job->single) s.sketch = svd_sketch_size(n, columns, job->k);
     size_t n_scratch = (2 * m + columns) * (size_t)threads_count(pool);
     double *z = NULL;
     int error;
@@ -237,7 +247,12 @@ static int find_vectors(struct job *job, struct threads *pool, struct tabft_fail
     TRY(memory_new(&s.values, m, sizeof *s.values, "singular values", f));
     TRY(memory_new(&s.scratch, n_scratch, sizeof *s.scratch, "singular vectors", f));
     fill_gram(&s, z, pool);
-    TRY(solve(&s.gram, s.vectors, s.values, f));
+    if (s.sketch > 0) {
+        TRY(svd_sketch(s.gram.sum, m, s.sketch, job->k, s.by_rows, job->seed, pool, s.vectors, f));
+    } else {
+        for (size_t i = 0; i < m * m; i++) s.vectors[i] = (double)s.gram.sum[i];
+        TRY(svd_eigen(s.vectors, m, s.values, f));
+    }
     threads_run(pool, job->k, find_vector, &s);
 fail:
     free(s.scratch);
@@ -269,6 +284,7 @@ static void project_block(void *context, size_t block, int thread)
                 for (size_t r = 0; r < AT_ONCE; r++) sum[r] += scaled[j * PROJECTED_ROWS + i + r] * weight[j];
             memcpy(out + i, sum, sizeof sum);
         }
+        for (size_t i = 0; job->single && i < count; i++) out[i] = (float)out[i];
         memcpy(job->x->column[job->n_columns + c].value + first, out, count * sizeof *out);
     }
 }
@@ -280,11 +296,16 @@ __attribute__((constructor(101))) static void keep_openblas_single(void)
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 1);
 }
 
-int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool, struct tabft_failure *f)
+int step_svd(struct frame *x, const struct preprocessor *p, bool single, uint64_t seed, struct threads *pool,
+             struct tabft_failure *f)
 {
     size_t columns = x->n_columns, n = x->n_context, scratch_total;
     if (p->svd_divisor == 0 || columns < 2) return 0;
-    struct job job = {.x = x, .n_columns = columns, .k = svd_count(p->svd_divisor, n, columns)};
+    struct job job = {.x = x,
+                      .single = single,
+                      .seed = seed,
+                      .n_columns = columns,
+                      .k = svd_count(p->svd_divisor, n, columns)};
     int error;
     if (columns > SIDE_MAX)
         FAIL(f, TABFT_INPUT, "estimators: an SVD of %zu columns; at most %d are possible: leave some out", columns,
@@ -295,7 +316,7 @@ int step_svd(struct frame *x, const struct preprocessor *p, struct threads *pool
     TRY(memory_new(&job.vectors, job.k * columns, sizeof *job.vectors, "singular vectors", f));
     TRY(memory_new(&job.scratch, scratch_total, sizeof *job.scratch, "blocks of an SVD", f));
     openblas_set_num_threads(1); /* the work is cut by our own threads, the library must not */
-    threads_run(pool, columns, fit_column, &job);
+    threads_run(pool, columns, single ? fit_column_single : fit_column, &job);
     TRY(find_vectors(&job, pool, f));
     for (size_t c = 0; c < job.k; c++) TRY(frame_append(x, false, f));
     threads_run(pool, (x->n_rows + PROJECTED_ROWS - 1) / PROJECTED_ROWS, project_block, &job);

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "ensemble/ensemble_internal.h"
 
-enum { GINI_ROWS = 100000 };
+enum { GINI_ROWS = 100000, GINI_COLUMNS = 200, GINI_IMPORTANT = 150 };
 
 size_t subsets_added(const struct config *c, const struct preprocessor *p, size_t n_rows, size_t k, size_t n_numbers)
 {
@@ -78,13 +78,24 @@ static int ascending(const void *a, const void *b)
 }
 
 /* ---- Columns ---- */
+
+/* How many columns count as important among n. */
+static double important(const struct config *c, size_t n)
+{
+    if (c->important_columns < 0) return fmax(1, ceil(-c->important_columns * (double)n));
+    if (c->important_columns > 0) return c->important_columns;
+    return n > GINI_COLUMNS ? GINI_IMPORTANT : (double)n;
+}
+
+/* Importance is asked for only where a preprocessor takes fewer columns by itself and some are not important. */
 static enum column_subsets method_of(const struct config *c, enum ensemble_phase phase, size_t n_rows, size_t n_columns)
 {
     if (phase == ENSEMBLE_FINETUNING) return SUBSETS_RANDOM;
-    if (c->column_subsets != SUBSETS_AUTO) return c->column_subsets;
+    if (c->column_subsets != SUBSETS_AUTO && c->column_subsets != SUBSETS_GINI) return c->column_subsets;
     bool cuts = false;
     for (size_t i = 0; i < c->n_preprocessors; i++) cuts = cuts || c->preprocessor[i].max_columns < n_columns;
-    return cuts && n_rows > GINI_ROWS ? SUBSETS_GINI : SUBSETS_BALANCED;
+    bool asks = c->column_subsets == SUBSETS_GINI || n_rows > GINI_ROWS;
+    return asks && cuts && important(c, n_columns) < (double)n_columns ? SUBSETS_GINI : SUBSETS_BALANCED;
 }
 
 /* Fills e->column with size of n_columns columns. `order` is a permutation of the columns from n_fixed on. */

@@ -38,7 +38,7 @@ static void standardise(struct targets *t, const double *y, size_t n, enum ensem
     t->scale.mean = t->first + t->shift;
     for (size_t i = 0; i < n; i++) t->z[i] = (y[i] - t->first - t->shift) * (y[i] - t->first - t->shift);
     double std = sqrt(numbers_sum(t->z, n) / (double)n);
-    t->scale.std = phase == ENSEMBLE_PREDICTION ? std + 1e-20 : std < 1e-8 ? 1e-8 : std;
+    t->scale.std = phase != ENSEMBLE_FINETUNING ? std + 1e-20 : std < 1e-8 ? 1e-8 : std;
     for (size_t i = 0; i < n; i++) t->z[i] = standardised(t, y[i]);
 }
 

@@ -115,7 +115,7 @@ int train_plan_shapes(const struct model *m, const struct train_options *o, cons
     *training = p.shape;
     *validating = (struct model_shape){0};
     if (sizes->n_valid > 0) {
-        TRY(plan_phase(&p, m, o, sizes, ENSEMBLE_PREDICTION, 1, f));
+        TRY(plan_phase(&p, m, o, sizes, ENSEMBLE_VALIDATION, 1, f));
         *validating = p.shape;
     }
 fail:
@@ -168,7 +168,7 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     int error = 0;
     struct phase phase = {0};
     struct model_plan network = {0};
-    TRY(plan_phase(&phase, m, o, s, validating ? ENSEMBLE_PREDICTION : ENSEMBLE_FINETUNING, place->n_threads, f));
+    TRY(plan_phase(&phase, m, o, s, validating ? ENSEMBLE_VALIDATION : ENSEMBLE_FINETUNING, place->n_threads, f));
     TRY(model_plan(m, phase.shape, p->recompute, !validating, place->backend, &network, f));
     p->validating = validating;
     p->n_context = phase.shape.n_context;

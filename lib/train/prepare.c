@@ -286,7 +286,7 @@ static int draw_permutations(struct trainer *t, struct tabft_failure *f)
     /* Nothing of the cells shows in what is drawn, so they are not read for it. */
     for (size_t i = 0; i < c->n_context; i++) label[i] = t->data.train_label[c->context[i]];
     struct ensemble_columns context = train_data_columns(&t->data, x, c->n_context);
-    TRY(trainer_ensemble_open(t, ENSEMBLE_PREDICTION, &context, label, NULL, NULL, &e, f));
+    TRY(trainer_ensemble_open(t, ENSEMBLE_VALIDATION, &context, label, NULL, NULL, &e, f));
     for (size_t i = 0; i < (size_t)t->o->estimators; i++)
         memcpy(t->permutation + i * n, ensemble_class_permutation(e, i), n * sizeof *t->permutation);
 fail:

@@ -70,7 +70,7 @@ static int room_open(struct room *r, struct trainer *t, struct tabft_failure *f)
     TRY(matrix_new(d, true, d->n_valid, &r->x_query, f));
     r->context = train_data_columns(d, r->x_context, d->n_train);
     r->query = train_data_columns(d, r->x_query, d->n_valid);
-    TRY(trainer_ensemble_open(t, ENSEMBLE_PREDICTION, &r->context, d->train_label, d->train_target, NULL, &r->ensemble,
+    TRY(trainer_ensemble_open(t, ENSEMBLE_VALIDATION, &r->context, d->train_label, d->train_target, NULL, &r->ensemble,
                               f));
     if (r->begin < r->end)
         TRY(model_run_open(&r->run, t->model, t->valid_shape, t->plan.recompute, false, &t->backend, f));

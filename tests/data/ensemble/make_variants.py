@@ -1,7 +1,8 @@
 """Records what TabPFN's estimators make of one untidy table under many inference_configs, for tests/unit/ensemble.
 
 Needs `pip install tabpfn==9.2.0` and a small v2.6 classifier checkpoint:
-    make_variants.py CLASSIFIER.ckpt
+    make_variants.py CLASSIFIER.ckpt [FIRST]
+With FIRST only the variants from that number on are made anew, the others are those of the file that is there.
 Writes variants.safetensors: raw.X [R,C], raw.y [R]; the first `context` rows are the context. text.X_context and
 text.X_whole: a table with texts, as ranks among those of the context or of all rows; text.missing_rank: where a gap would
 stand among them. For each variant i the metadata holds variant<i> (phase, table, estimators, seed, inference_config) and
@@ -17,6 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 warnings.simplefilter("ignore")
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from tabpfn import TabPFNClassifier
 from tabpfn.architectures import tabpfn_v2_6
@@ -25,6 +27,7 @@ from tabpfn.finetuning.data_util import get_preprocessed_dataset_chunks
 from tabpfn.preprocessing import PreprocessorConfig
 
 CHECKPOINT = sys.argv[1]
+FIRST = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 N, M = 130, 40
 r = np.random.default_rng(20)
 X = r.standard_normal((N + M, 11))
@@ -170,6 +173,39 @@ INFINITE_VARIANTS = [
         "FEATURE_SUBSAMPLING_METHOD": "random"})
     for phase, std, polynomials in (("finetuning", None, "no"), ("prediction", None, "no"), ("prediction", 12.0, 5))]
 
+# Torch does the second half of a pipeline, in float32: what checkpoints of v3 and v3.5 ask for.
+SQUASHED = transform("squashing_scaler_max10", categorical_name=ORDINAL, global_transformer_name="svd_quarter_components")
+EXTRAPOLATED = transform("quantile_uni_extrapolate", categorical_name="numeric", append_original="auto")
+SINGLE = [
+    ("raw", 4, {"PREPROCESS_TRANSFORMS": [
+        dict(SQUASHED, name="squashing_scaler_default"), transform("quantile_uni", categorical_name="numeric")]}),
+    ("raw", 2, {"PREPROCESS_TRANSFORMS": [SQUASHED, transform("none", categorical_name="numeric")],
+                "SUBSAMPLE_SAMPLES": 90, "OUTLIER_REMOVAL_STD": None}),
+    ("raw", 4, {"PREPROCESS_TRANSFORMS": [
+        EXTRAPOLATED, transform("quantile_uni_coarse", categorical_name=ORDINAL, append_original=True),
+        transform("quantile_uni_fine", categorical_name="onehot"),
+        transform("none", categorical_name="ordinal_shuffled")], "OUTLIER_REMOVAL_STD": 3.0}),
+    ("raw", 2, {"PREPROCESS_TRANSFORMS": [
+        transform("safepower", categorical_name="onehot"),
+        transform("robust", categorical_name="ordinal", append_original=True, global_transformer_name="svd")],
+        "POLYNOMIAL_FEATURES": 10}),
+    ("text", 3, {"PREPROCESS_TRANSFORMS": [transform("none", categorical_name="ordinal_shuffled")],
+                 "OUTLIER_REMOVAL_STD": 12.0}),
+    ("infinite", 3, {"PREPROCESS_TRANSFORMS": [
+        SQUASHED, transform("none", categorical_name="ordinal_shuffled", global_transformer_name="svd"),
+        transform("squashing_scaler_default", categorical_name="numeric", append_original=True)],
+        "PASSTHROUGH_INF": True}),
+]
+SINGLE_VARIANTS = [(table, ("prediction", n, dict(config, ENABLE_GPU_PREPROCESSING=True))) for table, n, config in SINGLE]
+# Where every column is important, or a step's own columns leave no room for them, importance is not asked for.
+GINI = {"FEATURE_SUBSAMPLING_METHOD": "gini_feature_importance"}
+GINI_VARIANTS = [("prediction", 3, dict(GINI, PREPROCESS_TRANSFORMS=[transform("none", max_features_per_estimator=n)], **more))
+                 for n, more in ((7, {}), (7, {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT": 1.0}),
+                                 (11, {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT": 3}))]
+EXTRAPOLATED_VARIANTS = [(phase, 2, {"PREPROCESS_TRANSFORMS": [
+    EXTRAPOLATED, dict(EXTRAPOLATED, append_original=False, global_transformer_name="svd")]})
+    for phase in ("finetuning", "prediction")]
+
 
 def estimator(n, seed, config):
     config = dict(config, PREPROCESS_TRANSFORMS=[PreprocessorConfig(**p) for p in config["PREPROCESS_TRANSFORMS"]])
@@ -215,9 +251,20 @@ tensors["broad.X"] = BROAD.astype(np.float32)
 tensors["infinite.X"] = INFINITE
 every = ([("raw", X, v) for v in VARIANTS] + [("text", FRAME, v) for v in TEXT_VARIANTS]
          + [("broad", BROAD, v) for v in BROAD_VARIANTS]
-         + [("infinite", INFINITE, v) for v in INFINITE_VARIANTS])
+         + [("infinite", INFINITE, v) for v in INFINITE_VARIANTS]
+         + [("raw", X, v) for v in EXTRAPOLATED_VARIANTS + GINI_VARIANTS]
+         + [(table, {"raw": X, "text": FRAME, "infinite": INFINITE}[table], v) for table, v in SINGLE_VARIANTS])
 metadata = {"context": str(N), "variants": str(len(every))}
-for i, (table, data, (phase, n, config)) in enumerate(every):
+if FIRST > 0:
+    old = safe_open("variants.safetensors", "numpy")
+    is_kept = lambda key, prefix: key.startswith(prefix) and key[len(prefix):].split(".")[0].isdigit() \
+        and int(key[len(prefix):].split(".")[0]) < FIRST
+    for key in old.keys():
+        assert key not in tensors or np.array_equal(old.get_tensor(key), tensors[key], equal_nan=True), key
+    tensors |= {key: old.get_tensor(key) for key in old.keys() if is_kept(key, "v")}
+    metadata |= {key: value for key, value in old.metadata().items() if is_kept(key, "variant")}
+for i in range(FIRST, len(every)):
+    table, data, (phase, n, config) = every[i]
     seed = 100 + i
     calls = (finetuning if phase == "finetuning" else prediction)(n, seed, config, data)
     assert len(calls) == n, (i, len(calls))

@@ -61,4 +61,8 @@ for seed in (0, 3, 17, 2**32 - 1, 2**33 + 5):
         g = torch.Generator().manual_seed(seed)
         line("torch_permutation", seed, n, 0, torch.randperm(n, generator=g).tolist())
         g = torch.Generator().manual_seed(seed)
+        if n >= 13:  # tenths: torch's own logarithms and angles are approximate
+            normals = torch.randn(n + 7, generator=g) * 10
+            line("torch_normals", seed, n + 7, 0, torch.floor(normals).to(torch.int64) + 2**20)
+        g = torch.Generator().manual_seed(seed)
         line("torch_loader", seed, n, 0, [int(b) for b in DataLoader(list(range(n)), batch_size=1, shuffle=True, generator=g)])

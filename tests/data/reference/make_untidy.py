@@ -1,8 +1,8 @@
 """Records TabPFN's predictions of a table with everything that tables hold, for tests/unit/eval/test_recorded.c.
 
 Needs `pip install tabpfn==9.2.0` and the folder with the small models (<arch>_<task>.model.ckpt):
-    make_untidy.py MODELS
-Writes predict_untidy_<task>.train.csv and .test.csv, and for each model and inference_config
+    make_untidy.py MODELS [NAME...]
+With names only those predictions are recorded. Writes predict_untidy_<task>.train.csv and .test.csv, and for each model and inference_config
 predict_untidy_<name>.vectors.safetensors: call<i>.x [rows, estimators, columns] and call<i>.y as the network got them,
 proba or mean, and in the metadata the model's name and the inference_config, where it is not the version's own. v3.5's
 inputs are v3's, so only its predictions are kept, in predict_untidy_v3_5.safetensors.
@@ -84,6 +84,19 @@ RUNS += [
     ("v3_reg_own", "v3_reg", {"PREPROCESS_TRANSFORMS": SQUASHED, "FEATURE_SUBSAMPLING_METHOD": "auto",
                               "SUBSAMPLE_SAMPLES": 90}),
 ]
+# What the published checkpoints of v3 and v3.5 have torch compute, in float32.
+TORCH = {"ENABLE_GPU_PREPROCESSING": True, "FEATURE_SUBSAMPLING_METHOD": "auto"}
+PLAIN = [{"name": "none", "categorical_name": "ordinal_shuffled", "max_features_per_estimator": 768}]
+V3_5 = dict(TORCH, PREPROCESS_TRANSFORMS=PLAIN, OUTLIER_REMOVAL_STD=12.0, SOFTMAX_TEMPERATURE=1.0)
+RUNS += [(f"v3_5_{t}_torch", f"v3_5_{t}", V3_5) for t in ("cls", "reg")]
+RUNS += [
+    ("v3_cls_torch", "v3_cls", dict(TORCH, PREPROCESS_TRANSFORMS=[
+        dict(SQUASHED[0], name="squashing_scaler_default"), {"name": "quantile_uni", "categorical_name": "numeric"}])),
+    ("v3_reg_torch", "v3_reg", dict(TORCH, PREPROCESS_TRANSFORMS=[
+        {"name": "quantile_uni_extrapolate", "categorical_name": "numeric", "append_original": "auto"}, SQUASHED[0]])),
+]
+if len(sys.argv) > 2:
+    RUNS = [run for run in RUNS if run[0] in sys.argv[2:]]
 CLASSES = {"v2": tabpfn_v2.TabPFNV2, "v2_5": tabpfn_v2_5.TabPFNV2p5, "v2_6": tabpfn_v2_6.TabPFNV2p6,
            "v3": tabpfn_v3.TabPFNV3, "v3_5": tabpfn_v3_5.TabPFNV3p5}
 VERSIONS = {"v2": ModelVersion.V2, "v2_5": ModelVersion.V2_5, "v2_6": ModelVersion.V2_6, "v3": ModelVersion.V3,
@@ -119,7 +132,7 @@ for name, model, config in RUNS:
         out = np.asarray(predict(tables[1].drop(columns="y")), dtype=np.float64)
     finally:
         network.forward = forward
-    if architecture == "v3_5":
+    if architecture == "v3_5" and config is None:
         same = load_file(f"predict_untidy_v3_{task}.vectors.safetensors")
         for i, both in enumerate(calls):
             for part, values in zip("xy", both):
@@ -129,9 +142,10 @@ for name, model, config in RUNS:
     tensors = {"proba" if task == "cls" else "mean": torch.tensor(out)}
     for i, (x, y) in enumerate(calls):
         tensors[f"call{i}.x"], tensors[f"call{i}.y"] = x, y
-    metadata = {"model": model, "n_estimators": str(ESTIMATORS), "random_state": str(SEED)}
+    metadata = {"model": model.removesuffix(f"_{task}") if architecture == "v3_5" else model, "n_estimators": str(ESTIMATORS), "random_state": str(SEED)}
     if config is not None:
         metadata["inference_config"] = json.dumps(config)
     save_file(tensors, f"predict_untidy_{name}.vectors.safetensors", metadata)
     print(name, [tuple(x.shape) for x, _ in calls], out.reshape(-1)[:3].round(4))
-save_file(v3_5, "predict_untidy_v3_5.safetensors")
+if v3_5:
+    save_file(v3_5, "predict_untidy_v3_5.safetensors")

@@ -1,6 +1,7 @@
 /* Every stream against what numpy and torch drew (tests/data/random/make_streams.py). */
 #include <check.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -73,6 +74,11 @@ static void draw_mt(struct random_mt *g, const struct line *l)
         if (strcmp(l->call, "torch_loader") == 0) (void)random_mt_u64(g);
         random_mt_torch_permutation(g, n, drawn);
         take_drawn(n);
+    } else if (strcmp(l->call, "torch_normals") == 0) {
+        static float normal[MOST];
+        random_mt_seed(g, (uint32_t)l->seed);
+        random_mt_torch_normals(g, n, normal);
+        for (size_t i = 0; i < n; i++) values[i] = (uint64_t)floor((double)(normal[i] * 10)) + (1 << 20);
     } else {
         ck_abort_msg("unknown call %s", l->call);
     }
@@ -115,7 +121,7 @@ START_TEST(every_recorded_draw)
             draw_mt(&g.mt, &l);
         compare(&l, ++number);
     }
-    ck_assert_int_eq(number, 275);
+    ck_assert_int_eq(number, 285);
     (void)fclose(in);
 }
 END_TEST

@@ -25,15 +25,17 @@ static inline const struct ckpt_tensor *tensor_of(const struct ckpt *c, const ch
 }
 
 struct tally {
+    double bound;       /* 0: 1e-5 */
     size_t rows, equal; /* fingerprints set apart */
     double worst;
 };
 
-/* Rows [0, n) of x against a recorded matrix, within 1e-5 (of the value where it is above 1); column `apart` (-1: none)
- * is only counted. */
+/* Rows [0, n) of x against a recorded matrix, within the bound (of the value where it is above 1); column `apart` (-1:
+ * none) is only counted. */
 static inline void compare(const float *x, const struct ckpt_tensor *t, size_t n, size_t n_columns, int apart,
                            struct tally *tally, const char *what)
 {
+    const double bound = tally->bound > 0 ? tally->bound : 1e-5;
     ck_assert_msg(t->count == n * n_columns, "%s: %zu x %zu values, %zu recorded", what, n, n_columns,
                   (size_t)t->count);
     for (size_t i = 0; i < n; i++)
@@ -43,10 +45,10 @@ static inline void compare(const float *x, const struct ckpt_tensor *t, size_t n
             double difference = same ? 0 : fabs(ours - theirs) / fmax(1, fabs(theirs));
             if ((int)j == apart) {
                 tally->rows++;
-                tally->equal += difference <= 1e-5;
+                tally->equal += difference <= bound;
                 continue;
             }
-            ck_assert_msg(difference <= 1e-5, "%s: row %zu column %zu is %.9g instead of %.9g", what, i, j, ours,
+            ck_assert_msg(difference <= bound, "%s: row %zu column %zu is %.9g instead of %.9g", what, i, j, ours,
                           theirs);
             if (difference > tally->worst) tally->worst = difference;
         }

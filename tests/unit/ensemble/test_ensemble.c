@@ -378,8 +378,12 @@ START_TEST(unknown_configs_are_refused_by_name)
     refuses(FIELD("\"SUBSAMPLE_SAMPLES\": 2"), "2 rows for 3 classes");
     refuses(FIELD("\"MAX_NUMBER_OF_CLASSES\": 2"), "3 classes, the checkpoint was made for at most 2");
     refuses("{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\", \"max_features_per_estimator\": 3}],"
-            " \"FEATURE_SUBSAMPLING_METHOD\": \"gini_feature_importance\"}",
+            " \"FEATURE_SUBSAMPLING_METHOD\": \"gini_feature_importance\","
+            " \"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT\": 2}",
             "gini_feature_importance");
+    refuses(FIELD("\"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT\": 0"), "TOP_K_COUNT is 0");
+    refuses(FIELD("\"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT\": 1.5"), "TOP_K_COUNT is 1.5");
+    refuses(FIELD("\"ENABLE_GPU_PREPROCESSING\": 1"), "ENABLE_GPU_PREPROCESSING is 1");
     refuses("{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"none\", \"max_features_per_estimator\": 1}]}",
             "no room for a column");
 }

@@ -68,7 +68,7 @@ static void one_estimator(const struct ckpt *c, const struct ensemble *e, const 
     ensemble_call_clear(&call);
 }
 
-static void one_variant(const struct ckpt *c, int variant, struct tally *tally)
+static void one_variant(const struct ckpt *c, int variant, struct tally *tally, struct tally *single)
 {
     struct tally powers = {0}; /* lambda is known to 1e-8, so nothing is said of hashes behind it */
     char key[32];
@@ -90,8 +90,12 @@ static void one_variant(const struct ckpt *c, int variant, struct tally *tally)
     struct ensemble_columns context = part_of(rows, 0, n_context), query = part_of(rows, n_context, rows->n);
     struct ensemble *e;
     MUST(ensemble_open(&e, &options, &context, raw_y, predicts ? NULL : &query, &f));
+    const bool in_single = strstr(config, "\"ENABLE_GPU_PREPROCESSING\": true") != NULL && strstr(config, "svd") != NULL;
+    if (in_single) powers.bound = single->bound;
+    if (strstr(config, "power") != NULL) tally = &powers;
+    else if (in_single) tally = single;
     for (size_t i = 0; i < options.n_estimators; i++)
-        one_estimator(c, e, predicts ? &query : NULL, variant, i, strstr(config, "power") != NULL ? &powers : tally);
+        one_estimator(c, e, predicts ? &query : NULL, variant, i, tally);
     ensemble_close(e);
     free(config);
     json_decref(root);
@@ -100,13 +104,16 @@ static void one_variant(const struct ckpt *c, int variant, struct tally *tally)
 START_TEST(every_variant)
 {
     struct ckpt *c;
-    struct tally tally = {0};
+    /* Torch's SVD is of float32, and so is its error. Fingerprints behind it or its square roots say nothing. */
+    struct tally tally = {0}, single = {.bound = 2e-4};
     MUST(ckpt_open(&c, unit_data("ensemble/variants.safetensors"), &f));
     read_all(c);
     int n = atoi(ckpt_metadata(c, "variants"));
-    ck_assert_int_ge(n, 19);
-    for (int i = 0; i < n; i++) one_variant(c, i, &tally);
+    ck_assert_int_ge(n, 30);
+    for (int i = 0; i < n; i++) one_variant(c, i, &tally, &single);
     report("variants", &tally, 0.95);
+    printf("in float32: largest difference %.3g\n", single.worst);
+    ck_assert_double_gt(single.worst, 0);
     ckpt_close(c);
 }
 END_TEST
