@@ -75,20 +75,92 @@ fail:
     return error;
 }
 
+/* Where all ranks fail with the same message, one line is enough: higher ranks give lower ones the time to speak
+ * and to end them. Seconds, less than the watchdog's grace. */
+static double turn_to_speak(const struct comm *c) { return 0.05 * (c->rank < 40 ? c->rank : 40); }
+
+static void take_turn(const struct comm *c)
+{
+    const double turn = turn_to_speak(c);
+    const struct timespec t = {(time_t)turn, (long)(1e9 * (turn - floor(turn)))};
+    (void)nanosleep(&t, NULL);
+}
+
+/* What a rank's engine has said, and where. */
+struct words {
+    char host[COMM_HOST_SIZE];
+    struct comm_engine_words of;
+};
+enum { WORDS_SIZE = COMM_HOST_SIZE + COMM_ENGINE_UNIQUE + COMM_ENGINE_INVITATION + 8 };
+
+/* As text: "host=unique=invitation", in which host names have no "=". */
+static int read_words(struct words *w, const char *text)
+{
+    const size_t host = strcspn(text, "=");
+    if (text[host] != '=' || host >= sizeof w->host) return -1;
+    const char *unique = text + host + 1;
+    const size_t n = strcspn(unique, "=");
+    if (unique[n] != '=' || n >= sizeof w->of.unique || strlen(unique + n + 1) >= sizeof w->of.invitation) return -1;
+    (void)snprintf(w->host, sizeof w->host, "%.*s", (int)host, text);
+    (void)snprintf(w->of.unique, sizeof w->of.unique, "%.*s", (int)n, unique);
+    (void)snprintf(w->of.invitation, sizeof w->of.invitation, "%s", unique + n + 1);
+    return 0;
+}
+
+/* Two ranks of a host with one GPU would each plan for all of its memory, and NCCL carries none of them. */
+static int compare_words(const struct comm *c, const struct words *all, struct tabft_failure *f)
+{
+    for (int i = 0; i < c->size; i++)
+        for (int j = 0; j < i; j++) {
+            if (all[i].of.unique[0] == '\0' || strcmp(all[i].of.unique, all[j].of.unique) != 0 ||
+                strcmp(all[i].host, all[j].host) != 0)
+                continue;
+            take_turn(c);
+            return tabft_fail(f, TABFT_USE,
+                              "ranks %d and %d have one GPU, %s of %s; start as many ranks a node as it has GPUs, with "
+                              "srun --gpus-per-task=1",
+                              j, i, all[i].of.unique, all[i].host);
+        }
+    return 0;
+}
+
+/* Brings rank 0's invitation to all ranks; collective, and none goes on before all are there. Fails alike on all ranks
+ * where two have what should be a rank's own. */
+static int share_words(struct comm *c, struct comm_engine_words *words, struct tabft_failure *f)
+{
+    int error = 0;
+    char text[WORDS_SIZE];
+    struct words *all = NULL;
+    (void)snprintf(text, sizeof text, "%s=%s=%s", c->host, words->unique, words->invitation);
+    TRY(memory_new(&all, (size_t)c->size, sizeof *all, "the engine's words", f));
+    TRY(launcher_say(c->launcher, text, f));
+    for (int r = 0; r < c->size; r++) {
+        TRY(launcher_said(c->launcher, r, text, sizeof text, f));
+        if (read_words(&all[r], text) < 0)
+            FAIL(f, TABFT_SYSTEM, "PMIx, the engine's words: rank %d's are not what TabFT writes", r);
+    }
+    TRY(compare_words(c, all, f));
+    *words = all[0].of;
+fail:
+    free(all);
+    return error;
+}
+
 static int engine_start(struct comm *c, size_t chunk, struct tabft_failure *f)
 {
     int error = 0;
-    char message[COMM_ENGINE_MESSAGE] = "", version[256] = "", invitation[COMM_ENGINE_INVITATION] = "";
+    char message[COMM_ENGINE_MESSAGE] = "", version[256] = "";
+    struct comm_engine_words words = {"", ""};
     const struct comm_engine_place place = {
         .rank = c->rank, .size = c->size, .local_rank = c->local_rank, .chunk = chunk};
     if (c->watch != NULL) watch_limit(c->watch, "starting the engine");
     c->engine->prepare();
-    if (c->engine->open(&c->engine_state, &place, invitation, message) < 0)
+    if (c->engine->open(&c->engine_state, &place, &words, message) < 0)
         FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     c->engine_is_open = true;
-    if (c->size > 1 && c->engine->invites) TRY(launcher_invite(c->launcher, invitation, sizeof invitation, f));
+    if (c->size > 1 && c->engine->invites) TRY(share_words(c, &words, f));
     else if (c->size > 1) TRY(launcher_meet(c->launcher, f));
-    if (c->engine->ready(c->engine_state, invitation, message) < 0)
+    if (c->engine->ready(c->engine_state, words.invitation, message) < 0)
         FAIL(f, TABFT_SYSTEM, "engine %s: %s", c->engine->name, message);
     if (c->watch != NULL) watch_relax(c->watch);
     if (c->engine != &comm_engine_self) {
@@ -184,10 +256,6 @@ static void back_off(double idle)
     (void)nanosleep(&t, NULL);
 }
 
-/* Where all ranks fail with the same message, one line is enough: higher ranks give lower ones the time to speak
- * and to end them. Seconds, less than the watchdog's grace. */
-static double turn_to_speak(const struct comm *c) { return 0.05 * (c->rank < 40 ? c->rank : 40); }
-
 /* An engine that lost a rank seldom says which. The watchdog knows soon and then ends this process with the name. */
 static int engine_failed(const struct comm *c, const char *what, const char *message, struct tabft_failure *f)
 {
@@ -231,6 +299,7 @@ static int collective_end(struct comm *c, int started, const char *what, const c
     if (started < 0) TRY(engine_failed(c, what, message, f));
     TRY(wait_done(c, what, f));
 fail:
+    if (error < 0 && c->engine->give_up != NULL) c->engine->give_up(c->engine_state);
     if (c->watch != NULL) watch_relax(c->watch);
     return error;
 }
@@ -378,9 +447,7 @@ int comm_check_equal(struct comm *c, const char *name, const char *value, struct
     for (int r = 1; r < comm_size(c); r++) {
         const bool same_text = strcmp(all[r].text, all[0].text) == 0;
         if (same_text && all[r].length == all[0].length && all[r].hash == all[0].hash) continue;
-        const double turn = turn_to_speak(c);
-        const struct timespec t = {(time_t)turn, (long)(1e9 * (turn - floor(turn)))};
-        (void)nanosleep(&t, NULL);
+        take_turn(c);
         if (!same_text)
             FAIL(f, TABFT_USE, "%s differs: '%s' on rank 0 (%s), '%s' on rank %d (%s); give all ranks the same", name,
                  all[0].text, all[0].host, all[r].text, r, all[r].host);

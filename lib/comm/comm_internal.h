@@ -38,9 +38,10 @@ bool launcher_is_slurm(const struct launcher *l);
 int launcher_meet(struct launcher *l, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Gives `card` to the others (put, commit, fence; the fence waits for all ranks), then anybody's can be had. */
 int launcher_publish(struct launcher *l, const char *card, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Brings rank 0's text to all ranks, of size bytes with its 0; collective, and none goes on before all are there. */
-int launcher_invite(struct launcher *l, char *text, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 int launcher_card(struct launcher *l, int rank, char card[COMM_CARD_SIZE], struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The same for what engines have to tell each other; `size` bytes with the 0. */
+int launcher_say(struct launcher *l, const char *words, struct tabft_failure *f) TABFT_MUST_CHECK;
+int launcher_said(struct launcher *l, int rank, char *words, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Asks the launcher to end all ranks with `status`. May block; may not return. */
 void launcher_abort(struct launcher *l, int status);
 void launcher_leave(struct launcher *l); /* NULL is fine */

@@ -11,27 +11,33 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { COMM_ENGINE_ABI = 3, COMM_ENGINE_MESSAGE = 512, COMM_ENGINE_INVITATION = 512 };
+enum { COMM_ENGINE_ABI = 4, COMM_ENGINE_MESSAGE = 512, COMM_ENGINE_INVITATION = 512, COMM_ENGINE_UNIQUE = 128 };
 
 /* Where this process stands. */
 struct comm_engine_place {
     int rank, size;
-    int local_rank; /* among the ranks of this node: says which GPU is its own (base/gpu_index.h) */
+    int local_rank; /* among the ranks of this node: says which GPU is its own (base/gpu.h) */
     size_t chunk;   /* the largest piece of bytes at once, <= 2^31 - 1 */
+};
+
+/* What a rank says in open, for the others to know before ready: texts without blanks and control characters, empty
+ * before. */
+struct comm_engine_words {
+    char invitation[COMM_ENGINE_INVITATION]; /* rank 0's, which ready needs on every rank */
+    char unique[COMM_ENGINE_UNIQUE];         /* what no other rank on this host may have: its GPU; "": nothing */
 };
 
 struct comm_engine {
     int abi;          /* COMM_ENGINE_ABI */
     const char *name; /* "mpi" */
-    bool invites;       /* ready needs the text that rank 0 wrote in open */
+    bool invites;       /* the words of all ranks are exchanged before ready; without it nobody looks at them */
     bool device_memory; /* gather_all and exchange take memory of this rank's GPU too: `device` says what theirs is */
     /* Sets environment variables if the library needs any; called before open, while no other thread reads them. */
     void (*prepare)(void);
     /* The library's name and version, without starting it. */
     void (*version)(char *text, size_t size);
-    /* Joins; fails unless the library sees this rank and size. Blocks. Rank 0 of an engine that invites writes a text
-     * without control characters; `invitation` is empty before. */
-    int (*open)(void **state, const struct comm_engine_place *place, char invitation[COMM_ENGINE_INVITATION],
+    /* Joins; fails unless the library sees this rank and size. Blocks. */
+    int (*open)(void **state, const struct comm_engine_place *place, struct comm_engine_words *words,
                 char message[COMM_ENGINE_MESSAGE]);
     /* Collective, after every rank has returned from open: the first messages. Blocks. Open MPI 4.1 ends its start with
      * a fence that under Slurm waits for nobody, and dies of a message that comes before its handlers are there.
@@ -47,6 +53,9 @@ struct comm_engine {
                     char message[COMM_ENGINE_MESSAGE]);
     /* Moves the started operation on; *done when it is complete, *moved when something happened since the last call. */
     int (*test)(void *state, bool *done, bool *moved, char message[COMM_ENGINE_MESSAGE]);
+    /* After a failure, or where an operation takes too long: ends what is under way without the other ranks, so that its
+     * memory can be given back. NULL: nothing holds it. */
+    void (*give_up)(void *state);
     /* Collective: leaves the ranks, frees state. Blocks. NULL is fine. */
     void (*close)(void *state);
 };

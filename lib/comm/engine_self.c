@@ -7,10 +7,10 @@ static void self_prepare(void) {}
 
 static void self_version(char *text, size_t size) { (void)snprintf(text, size, "built in"); }
 
-static int self_open(void **state, const struct comm_engine_place *place, char invitation[COMM_ENGINE_INVITATION],
+static int self_open(void **state, const struct comm_engine_place *place, struct comm_engine_words *words,
                      char message[COMM_ENGINE_MESSAGE])
 {
-    (void)invitation;
+    (void)words;
     *state = NULL;
     if (place->size == 1) return 0;
     (void)snprintf(message, COMM_ENGINE_MESSAGE, "it carries 1 rank, this is rank %d of %d", place->rank,

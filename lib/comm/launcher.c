@@ -31,7 +31,7 @@
 
 #define PMIX_LIBRARY "libpmix.so.2"
 #define CARD_KEY "tabft.card"
-#define INVITATION_KEY "tabft.invitation"
+#define WORDS_KEY "tabft.words"
 
 struct pmix_client {
     void *library;
@@ -235,15 +235,14 @@ int launcher_card(struct launcher *l, int rank, char card[COMM_CARD_SIZE], struc
     return get_text(l, rank, CARD_KEY, card, COMM_CARD_SIZE, "the address of another rank", f);
 }
 
-int launcher_invite(struct launcher *l, char *text, size_t size, struct tabft_failure *f)
+int launcher_say(struct launcher *l, const char *words, struct tabft_failure *f)
 {
-    int error = 0;
-    static const char what[] = "the engine's invitation";
-    if (l->self.rank == 0) TRY(put_text(l, INVITATION_KEY, text, what, f));
-    else TRY(launcher_meet(l, f));
-    TRY(get_text(l, 0, INVITATION_KEY, text, size, what, f));
-fail:
-    return error;
+    return put_text(l, WORDS_KEY, words, "exchanging the engine's words with the other ranks", f);
+}
+
+int launcher_said(struct launcher *l, int rank, char *words, size_t size, struct tabft_failure *f)
+{
+    return get_text(l, rank, WORDS_KEY, words, size, "the engine's words", f);
 }
 
 void launcher_abort(struct launcher *l, int status)

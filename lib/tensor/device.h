@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/failure.h"
+#include "base/gpu.h"
 #include "base/plugin.h"
 #include "tensor/ops.h"
 
@@ -20,7 +21,8 @@ static inline const char *tensor_precision_name(enum tensor_precision precision)
 
 /* A GPU. */
 struct tensor_gpu {
-    char name[256], uuid[64]; /* "NVIDIA H100 80GB HBM3", "GPU-..." */
+    char name[256];           /* "NVIDIA H100 80GB HBM3" */
+    char uuid[GPU_UUID_SIZE]; /* "GPU-..." */
     size_t bytes;             /* of memory */
 };
 

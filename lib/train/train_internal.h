@@ -123,7 +123,7 @@ int trainer_ensemble_open(const struct trainer *t, enum ensemble_phase phase, co
 
 /* ---- device.c ---- */
 int trainer_device_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Collective: refuses ranks of different devices, and two that have one GPU. */
+/* Collective: refuses ranks of different devices. */
 int trainer_device_compare(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Bytes that this rank may take on its GPU; UINT64_MAX on CPUs. */
 int trainer_device_budget(const struct trainer *t, uint64_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -4,37 +4,45 @@
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/tensor_core_internal.h"
 
+/* What the backend must have said before products have the same bits run after run: no atomics, one stream, and a
+ * workspace of its own. */
+struct emulation_blas {
+    cudaStream_t stream;
+    bool workspace, atomics;
+    cublasMath_t math;
+};
+
 cublasStatus_t cublasCreate(cublasHandle_t *out)
 {
-    *out = NULL;
+    *out = new emulation_blas();
+    (*out)->atomics = true;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasDestroy(cublasHandle_t handle)
 {
-    (void)handle;
+    delete handle;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 {
-    (void)handle;
-    (void)stream;
+    handle->stream = stream;
+    handle->workspace = false; /* as cuBLAS does */
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes)
 {
-    (void)handle;
-    return workspace != NULL && bytes > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    if (workspace == NULL || bytes == 0 || (uintptr_t)workspace % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
+    handle->workspace = true;
+    return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t mode)
 {
-    (void)handle;
-    (void)mode;
+    handle->atomics = mode != CUBLAS_ATOMICS_NOT_ALLOWED;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
 {
-    (void)handle;
-    (void)mode;
+    handle->math = mode;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -67,14 +75,16 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, 
 {
     const float *of_a = (const float *)a, *of_b = (const float *)b, one = *(const float *)alpha, init = *(const float *)beta;
     float *to = (float *)c;
-    (void)handle;
     (void)a_type;
     (void)b_type;
     (void)c_type;
     (void)algorithm;
+    if (handle->stream == NULL || handle->atomics || !handle->workspace ||
+        (compute == CUBLAS_COMPUTE_32F_PEDANTIC) != (handle->math == CUBLAS_PEDANTIC_MATH))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
     if (a_stride < (turn_a == CUBLAS_OP_N ? m : k) || b_stride < (turn_b == CUBLAS_OP_N ? k : n) || c_stride < m)
         return CUBLAS_STATUS_INVALID_VALUE;
-    emulation_do([=]() {
+    emulation_do(handle->stream, [=]() {
         std::vector<double> x((size_t)(m * k)), sum((size_t)m);
         for (int64_t i = 0; i < m; i++)
             for (int64_t p = 0; p < k; p++)

@@ -208,7 +208,20 @@ static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t s
     free(shared);
 }
 
-void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes, std::function<void()> run)
+static int call_step(void *context)
+{
+    (*(std::function<void()> *)context)();
+    return 1;
+}
+static void call_end(void *context) { delete (std::function<void()> *)context; }
+
+void emulation_do(cudaStream_t stream, std::function<void()> work)
+{
+    emulation_put(stream, call_step, call_end, new std::function<void()>(std::move(work)));
+}
+
+void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes, cudaStream_t stream,
+                      std::function<void()> run)
 {
     const size_t allowed = shared_allowed;
     shared_allowed = SHARED_COMMON;
@@ -220,7 +233,7 @@ void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t sh
         last_error = cudaErrorInvalidConfiguration;
         return;
     }
-    emulation_do([=]() { run_blocks(kernel, blocks, n, shared_bytes, run); });
+    emulation_do(stream, [=]() { run_blocks(kernel, blocks, n, shared_bytes, run); });
 }
 
 cudaError_t emulation_allow_shared(size_t bytes)

@@ -1,11 +1,7 @@
-/* A small CUDA for tests on processors: what lib/tensor/cuda uses of the language and the runtime, and no more. Kernels
- * are plain functions; a launch runs block by block in one thread of the host, the threads of a block taking turns at
- * barriers and warp exchanges (blocks.cc). The GPU's memory is the host's, so AddressSanitizer sees every access;
- * fresh memory is filled with NaNs. A barrier that not all threads of a block reach, or an exchange that not all lanes
- * of a warp reach, ends the program with a message. Environment: CUDA_EMULATION_DEVICES, how many GPUs there are [1],
- * of which CUDA_VISIBLE_DEVICES chooses; CUDA_EMULATION_MEMORY, bytes of each [4 GiB]; CUDA_EMULATION_LATE=1: nothing
- * is done before somebody waits for it; CUDA_EMULATION_PROTECT=1: a host that reads or writes the GPU's memory itself
- * dies of SIGSEGV. */
+/* A small CUDA for tests on processors: what lib/tensor/cuda uses of the language, and no more; the runtime is
+ * cuda_runtime_api.h's. Kernels are plain functions; a launch runs block by block in one thread of the host, the threads
+ * of a block taking turns at barriers and warp exchanges (blocks.cc). A barrier that not all threads of a block reach,
+ * or an exchange that not all lanes of a warp reach, ends the program with a message. */
 #ifndef TABFT_TESTS_CUDA_RUNTIME_H
 #define TABFT_TESTS_CUDA_RUNTIME_H
 
@@ -16,6 +12,8 @@
 
 #include <functional>
 #include <tuple>
+
+#include "cuda_runtime_api.h"
 
 #define TABFT_CUDA_EMULATION
 #define __global__
@@ -30,21 +28,21 @@ struct uint3 {
 extern uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- launches ---- */
-void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes,
+void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes, cudaStream_t stream,
                       std::function<void()> run);
-void emulation_do(std::function<void()> work); /* in the stream's order */
-float *emulation_shared(void);                 /* of the block at hand, as many bytes as the launch said */
+void emulation_do(cudaStream_t stream, std::function<void()> work); /* in the stream's order */
+float *emulation_shared(void); /* of the block at hand, as many bytes as the launch said */
 
 /* Arguments have their values when the kernel is launched. */
 template <typename... P, typename... A>
-static void emulation_call(const char *name, unsigned blocks, unsigned threads, size_t shared_bytes,
+static void emulation_call(const char *name, unsigned blocks, unsigned threads, size_t shared_bytes, cudaStream_t stream,
                            void (*kernel)(P...), A... given)
 {
     const std::tuple<P...> arguments(given...);
-    emulation_launch(name, blocks, threads, shared_bytes, [=]() { std::apply(kernel, arguments); });
+    emulation_launch(name, blocks, threads, shared_bytes, stream, [=]() { std::apply(kernel, arguments); });
 }
 #define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...) \
-    ((void)(stream), emulation_call(#kernel, blocks, threads, shared_bytes, kernel, __VA_ARGS__))
+    emulation_call(#kernel, blocks, threads, shared_bytes, stream, kernel, __VA_ARGS__)
 #define SHARED_FLOATS(name) float *const name = emulation_shared()
 
 /* ---- between threads ---- */
@@ -85,50 +83,10 @@ struct tile_c;
 uint32_t tf32_of(float x);
 void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b);
 
-/* ---- the runtime ---- */
-typedef int cudaError_t;
-enum {
-    cudaSuccess = 0,
-    cudaErrorInvalidValue = 1,
-    cudaErrorMemoryAllocation = 2,
-    cudaErrorInvalidConfiguration = 9,
-    cudaErrorNoDevice = 100,
-    cudaErrorInvalidDevice = 101,
-    cudaErrorNotReady = 600
-};
-enum { cudaStreamNonBlocking = 1, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+/* ---- what the runtime knows of kernels ---- */
+enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
-typedef struct emulation_stream *cudaStream_t;
-typedef struct emulation_event *cudaEvent_t;
-struct cudaDeviceProp {
-    char name[256];
-    struct {
-        char bytes[16];
-    } uuid;
-    size_t totalGlobalMem;
-    int major, minor;
-};
-cudaError_t cudaGetDeviceCount(int *n);
-cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device);
-cudaError_t cudaMalloc(void **out, size_t bytes);
-cudaError_t cudaFree(void *memory);
-cudaError_t cudaMallocHost(void **out, size_t bytes);
-cudaError_t cudaFreeHost(void *memory);
-cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
-cudaError_t cudaEventCreate(cudaEvent_t *out);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);
-cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaGetLastError(void);
-cudaError_t cudaRuntimeGetVersion(int *version);
-const char *cudaGetErrorString(cudaError_t code);
 /* Notes what a kernel may use; a launch that wants more than 48 KiB and was not allowed so much fails as on a GPU. */
 cudaError_t emulation_allow_shared(size_t bytes);
 template <typename Kernel> static cudaError_t cudaFuncSetAttribute(Kernel kernel, int attribute, int value)

@@ -1,56 +1,86 @@
-/* The part of CUDA's runtime that plain C uses, for tests on processors (runtime.c). The GPU's memory is the host's, fresh
- * memory is filled with NaNs. A stream is a list of tasks that are done in order: each as soon as it can be, when
- * somebody asks for the stream or an event on it; nothing runs in between.
- * CUDA_EMULATION_DEVICES: how many GPUs the machine has [1]. */
+/* CUDA's runtime for tests on processors (runtime.c): what lib/tensor/cuda and lib/comm/nccl use of it, and no more. The
+ * plugins of a process share one, a library as the real driver is, and so the memory of the emulated GPU. That is the
+ * host's memory, so AddressSanitizer sees every access; fresh memory is filled with NaNs. A stream is a list of tasks
+ * that are done in order, each as soon as it can be, when somebody puts one in, waits for the stream or asks for an
+ * event on it; nothing runs in between. Not thread safe.
+ * Environment: CUDA_EMULATION_DEVICES, how many GPUs there are [1], of which CUDA_VISIBLE_DEVICES chooses;
+ * CUDA_EMULATION_MEMORY, bytes of each [4 GiB], of which CUDA_EMULATION_TAKEN are taken by others [0];
+ * CUDA_EMULATION_LATE=1: nothing is done before somebody waits for it or asks; CUDA_EMULATION_PROTECT=1: a host that
+ * reads or writes the GPU's memory itself dies of SIGSEGV. */
 #ifndef TABFT_TESTS_CUDA_RUNTIME_API_H
 #define TABFT_TESTS_CUDA_RUNTIME_API_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define EMULATION_API __attribute__((visibility("default")))
 
 typedef int cudaError_t;
 enum {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaMemcpyKind {
-    cudaMemcpyHostToHost = 0,
-    cudaMemcpyHostToDevice = 1,
-    cudaMemcpyDeviceToHost = 2,
-    cudaMemcpyDeviceToDevice = 3,
-    cudaMemcpyDefault = 4
-};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 typedef struct emulation_stream *cudaStream_t;
 typedef struct emulation_event *cudaEvent_t;
+struct cudaDeviceProp {
+    char name[256];
+    struct {
+        char bytes[16];
+    } uuid;
+    size_t totalGlobalMem;
+    int major, minor;
+};
 
-cudaError_t cudaGetDeviceCount(int *n);
-cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDevice(int *device);
-cudaError_t cudaMalloc(void **out, size_t bytes);
-cudaError_t cudaFree(void *memory);
-cudaError_t cudaMallocHost(void **out, size_t bytes);
-cudaError_t cudaFreeHost(void *memory);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-cudaError_t cudaEventQuery(cudaEvent_t event);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
-const char *cudaGetErrorString(cudaError_t code);
+EMULATION_API cudaError_t cudaGetDeviceCount(int *n);
+EMULATION_API cudaError_t cudaSetDevice(int device);
+EMULATION_API cudaError_t cudaGetDevice(int *device);
+EMULATION_API cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device);
+EMULATION_API cudaError_t cudaRuntimeGetVersion(int *version);
+EMULATION_API cudaError_t cudaMalloc(void **out, size_t bytes);
+EMULATION_API cudaError_t cudaFree(void *memory);
+EMULATION_API cudaError_t cudaMallocHost(void **out, size_t bytes);
+EMULATION_API cudaError_t cudaFreeHost(void *memory);
+EMULATION_API cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
+EMULATION_API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                                          cudaStream_t stream);
+EMULATION_API cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
+EMULATION_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
+EMULATION_API cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+EMULATION_API cudaError_t cudaStreamDestroy(cudaStream_t stream);
+EMULATION_API cudaError_t cudaEventCreate(cudaEvent_t *out);
+EMULATION_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+EMULATION_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+EMULATION_API cudaError_t cudaEventQuery(cudaEvent_t event);
+EMULATION_API cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
+EMULATION_API cudaError_t cudaEventDestroy(cudaEvent_t event);
+EMULATION_API const char *cudaGetErrorString(cudaError_t code);
+
+/* ---- of the emulation itself ---- */
 
 /* Puts a task behind the others of a stream. `step` does as much as can be done without waiting and says whether that was
  * all; `end` frees the context, after the last step or when the stream goes. */
 typedef int emulation_step(void *context);
-void emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context);
+EMULATION_API void emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context);
+
+/* What the process has asked for so far. */
+struct emulation_counts {
+    uint64_t allocations, frees;   /* of GPU memory and of pinned memory of the host */
+    uint64_t waits;                /* for a stream, or for a copy from or to memory of the host that is not pinned */
+    uint64_t copies_in, copies_out; /* between the host and the GPU */
+    uint64_t bytes_in, bytes_out;
+};
+EMULATION_API struct emulation_counts emulation_counted(void);
 
 #ifdef __cplusplus
 }

@@ -160,10 +160,12 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int r
     struct sockaddr_un address;
     struct hello own = {.rank = rank};
     const char *node = getenv("SLURMD_NODENAME"); /* tests have several on a machine */
+    struct cudaDeviceProp about;
     int device;
     if (size < 1 || size > MOST_RANKS || rank < 0 || rank >= size) return fail(ncclInvalidArgument, "ranks");
-    if (cudaGetDevice(&device) != cudaSuccess) return fail(ncclInvalidUsage, "no device");
-    own.device = device;
+    if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&about, device) != cudaSuccess)
+        return fail(ncclInvalidUsage, "no device");
+    own.device = about.uuid.bytes[sizeof about.uuid.bytes - 1];
     (void)snprintf(own.node, sizeof own.node, "%s", node == NULL ? "" : node);
     ncclComm_t c = take(sizeof *c);
     *c = (struct emulation_comm){.size = size, .rank = rank, .users = 1};

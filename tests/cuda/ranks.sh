@@ -67,5 +67,10 @@ if [ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ]; then
     refused 2 'engine mpi carries no memory of GPUs between 2 ranks; use --engine nccl' \
         ranks 2 env RANK_GPUS=1 RANK_ENGINE=mpi TABFT_PLUGIN_PATH="$top_builddir/lib/tabft" "$program" sum 0 1 1x1
 fi
-refused 4 'Duplicate GPU detected' ranks 2 env RANK_GPUS=1 CUDA_EMULATION_DEVICES=1 "$program" sum 0 1 1x1
+# Two ranks with one GPU: by their number, and because they see the same one alone.
+shared='have one GPU, GPU-[0-9a-f-]*-00000000000N of [^ ]*; start as many ranks a node as it has GPUs'
+refused 2 "ranks 0 and 1 $(printf %s "$shared" | tr N 0)" ranks 2 env RANK_GPUS=1 CUDA_EMULATION_DEVICES=1 "$program" sum 0 1 1x1
+refused 2 "ranks 0 and 2 $(printf %s "$shared" | tr N 0)" ranks 3 env RANK_GPUS=1 CUDA_EMULATION_DEVICES=2 "$program" sum 0 1 1x1
+refused 2 "ranks 0 and 1 $(printf %s "$shared" | tr N 2)" ranks 2 env RANK_GPUS=1 CUDA_VISIBLE_DEVICES=2 "$program" sum 0 1 1x1
+[ "$(grep -c 'have one GPU' "$work/refused")" = 1 ] || { cat -- "$work/refused"; fail 'more than one rank says so'; }
 refused 4 'engine nccl: no GPU can be used' ranks 2 env RANK_GPUS=1 CUDA_EMULATION_DEVICES=0 "$program" sum 0 1 1x1

@@ -100,12 +100,12 @@ static int mpi_ready(void *state, const char *invitation, char message[COMM_ENGI
     return 0;
 }
 
-static int mpi_open(void **state, const struct comm_engine_place *place, char invitation[COMM_ENGINE_INVITATION],
+static int mpi_open(void **state, const struct comm_engine_place *place, struct comm_engine_words *words,
                     char message[COMM_ENGINE_MESSAGE])
 {
     const size_t size = (size_t)place->size;
     struct mpi *m = calloc(1, sizeof *m);
-    (void)invitation;
+    (void)words;
     if (m != NULL) {
         m->comm = MPI_COMM_NULL;
         m->chunk = place->chunk;

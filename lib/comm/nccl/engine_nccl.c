@@ -1,5 +1,5 @@
 /* The nccl engine: bytes between GPUs by NCCL. A plugin, tabft-engine-nccl.so, so that TabFT itself needs no CUDA. Each
- * rank has one GPU (base/gpu_index.h) and one stream; what is started is asked for by an event, and NCCL for errors of
+ * rank has one GPU (base/gpu.h) and one stream; what is started is asked for by an event, and NCCL for errors of
  * its own. Memory of GPUs is sent as it lies. Small things that lie on the host (agreements, losses) go through a block
  * of pinned memory and one on the GPU, in as many rounds as they need. */
 #include <assert.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/gpu_index.h"
+#include "base/gpu.h"
 #include "comm/engine.h"
 
 enum { STAGE_BYTES = 4 << 20 };
@@ -92,10 +92,12 @@ static void nccl_version(char *text, size_t size)
 
 static void nccl_close(void *state);
 
-static int take_gpu(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
+static int take_gpu(struct nccl *n, char uuid[COMM_ENGINE_UNIQUE], char message[COMM_ENGINE_MESSAGE])
 {
+    static_assert((int)GPU_UUID_SIZE <= (int)COMM_ENGINE_UNIQUE, "a GPU's name fits");
     int n_visible = 0;
     void *memory = NULL;
+    struct cudaDeviceProp about;
     const cudaError_t code = cudaGetDeviceCount(&n_visible);
     if (code != cudaSuccess || n_visible < 1) {
         (void)snprintf(message, COMM_ENGINE_MESSAGE, "no GPU can be used (%.300s); without GPUs use --engine mpi",
@@ -104,6 +106,8 @@ static int take_gpu(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
     }
     n->device = gpu_index(n->place.local_rank, n_visible);
     CUDA_TRY(cudaSetDevice(n->device));
+    CUDA_TRY(cudaGetDeviceProperties(&about, n->device));
+    gpu_uuid_text(about.uuid.bytes, uuid);
     CUDA_TRY(cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking));
     n->has_stream = true;
     CUDA_TRY(cudaEventCreateWithFlags(&n->event, cudaEventDisableTiming));
@@ -133,7 +137,7 @@ static bool read_id(ncclUniqueId *id, const char *text)
     return true;
 }
 
-static int nccl_open(void **state, const struct comm_engine_place *place, char invitation[COMM_ENGINE_INVITATION],
+static int nccl_open(void **state, const struct comm_engine_place *place, struct comm_engine_words *words,
                      char message[COMM_ENGINE_MESSAGE])
 {
     const size_t size = (size_t)place->size;
@@ -146,10 +150,10 @@ static int nccl_open(void **state, const struct comm_engine_place *place, char i
     }
     if (n == NULL || n->sizes == NULL || n->offsets == NULL) {
         (void)snprintf(message, COMM_ENGINE_MESSAGE, "no memory");
-    } else if (take_gpu(n, message) == 0) {
+    } else if (take_gpu(n, words->unique, message) == 0) {
         const ncclResult_t code = place->rank == 0 ? ncclGetUniqueId(&id) : ncclSuccess;
         if (code == ncclSuccess) {
-            if (place->rank == 0) write_id(&id, invitation);
+            if (place->rank == 0) write_id(&id, words->invitation);
             *state = n;
             return 0;
         }
@@ -157,19 +161,6 @@ static int nccl_open(void **state, const struct comm_engine_place *place, char i
     }
     nccl_close(n);
     return -1;
-}
-
-static int nccl_ready(void *state, const char *invitation, char message[COMM_ENGINE_MESSAGE])
-{
-    struct nccl *n = state;
-    ncclUniqueId id;
-    if (!read_id(&id, invitation)) {
-        (void)snprintf(message, COMM_ENGINE_MESSAGE, "what rank 0 sent is no id of NCCL's");
-        return -1;
-    }
-    NCCL_TRY(ncclCommInitRank(&n->comm, n->place.size, id, n->place.rank));
-    n->has_comm = true;
-    return 0;
 }
 
 /* ---- what is sent, on the stream; in pieces of `chunk` ---- */
@@ -426,11 +417,7 @@ static int nccl_test(void *state, bool *done, bool *moved, char message[COMM_ENG
     if (code == cudaErrorNotReady) {
         NCCL_TRY(ncclCommGetAsyncError(n->comm, &error));
         if (error == ncclSuccess || error == ncclInProgress) return 0;
-        (void)nccl_failed(n, error, "NCCL's connections", message);
-        /* Its threads and kernels would wait for ever. */
-        (void)ncclCommAbort(n->comm);
-        n->has_comm = false;
-        return -1;
+        return nccl_failed(n, error, "NCCL's connections", message);
     }
     if (code != cudaSuccess) return cuda_failed(n, code, "waiting for the ranks", message);
     n->started = false;
@@ -444,18 +431,61 @@ static int nccl_test(void *state, bool *done, bool *moved, char message[COMM_ENG
     return 0;
 }
 
+/* NCCL's threads and kernels would wait for ever for a rank that is gone, and a GPU gives no memory back meanwhile. */
+static void nccl_give_up(void *state)
+{
+    struct nccl *n = state;
+    n->failed = true;
+    if (n->has_comm) (void)ncclCommAbort(n->comm);
+    n->has_comm = false;
+}
+
+/* What was started, to its end. */
+static int wait_for_end(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
+{
+    const struct timespec pause = {0, 200000};
+    bool done = false, moved;
+    for (;;) {
+        if (nccl_test(n, &done, &moved, message) < 0) return -1;
+        if (done) return 0;
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* Every kind of call once, between every two ranks: connections that cannot be made are found now, and what NCCL takes of
+ * the GPU's memory for them is taken before the rest of it is planned. */
+static int use_all(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
+{
+    const size_t size = (size_t)n->place.size;
+    for (size_t r = 0; r < size; r++) {
+        n->sizes[r] = r != (size_t)n->place.rank;
+        n->offsets[r] = r;
+    }
+    CUDA_TRY(cudaMemsetAsync(n->gpu, 0, 2 * size, n->stream));
+    if (exchange_pieces(n, n->gpu, n->sizes, n->offsets, n->gpu + size, n->sizes, n->offsets, message) < 0) return -1;
+    if (mark_end(n, message) < 0 || wait_for_end(n, message) < 0) return -1;
+    return nccl_barrier(n, message) < 0 ? -1 : wait_for_end(n, message);
+}
+
+static int nccl_ready(void *state, const char *invitation, char message[COMM_ENGINE_MESSAGE])
+{
+    struct nccl *n = state;
+    ncclUniqueId id;
+    if (!read_id(&id, invitation)) {
+        (void)snprintf(message, COMM_ENGINE_MESSAGE, "what rank 0 sent is no id of NCCL's");
+        return -1;
+    }
+    NCCL_TRY(ncclCommInitRank(&n->comm, n->place.size, id, n->place.rank));
+    n->has_comm = true;
+    return use_all(n, message);
+}
+
 /* All ranks come here before any goes on. Where one ended instead, whoever watches the ranks has the time to say so. */
 static void leave_together(struct nccl *n)
 {
     char ignored[COMM_ENGINE_MESSAGE];
-    const struct timespec pause = {0, 200000}, long_pause = {2, 0};
-    bool done = false, moved;
-    int code = nccl_barrier(n, ignored);
-    while (code == 0 && !done) {
-        code = nccl_test(n, &done, &moved, ignored);
-        if (code == 0 && !done) (void)nanosleep(&pause, NULL);
-    }
-    if (code < 0) (void)nanosleep(&long_pause, NULL);
+    const struct timespec long_pause = {2, 0};
+    if (nccl_barrier(n, ignored) < 0 || wait_for_end(n, ignored) < 0) (void)nanosleep(&long_pause, NULL);
 }
 
 static void nccl_close(void *state)
@@ -488,6 +518,7 @@ static const struct comm_engine engine = {
     .gather_all = nccl_gather_all,
     .exchange = nccl_exchange,
     .test = nccl_test,
+    .give_up = nccl_give_up,
     .close = nccl_close,
 };
 

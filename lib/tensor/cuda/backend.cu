@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/gpu.h"
 #include "tensor/cuda/device_internal.h"
 
 /* What NVIDIA advises for GPUs of the Hopper class. */
@@ -151,11 +152,7 @@ int cuda_about(int index, struct tensor_gpu *out, struct tabft_failure *f)
     if (error < 0) return error;
     (void)snprintf(out->name, sizeof out->name, "%s", about.name);
     out->bytes = about.totalGlobalMem;
-    size_t used = (size_t)snprintf(out->uuid, sizeof out->uuid, "GPU");
-    for (int i = 0; i < 16; i++)
-        used += (size_t)snprintf(out->uuid + used, sizeof out->uuid - used, "%s%02x",
-                                 i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                                 (unsigned)(unsigned char)about.uuid.bytes[i]);
+    gpu_uuid_text(about.uuid.bytes, out->uuid);
     return 0;
 }
 

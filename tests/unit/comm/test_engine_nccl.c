@@ -57,9 +57,10 @@ static const struct comm_engine *open_plugin(void)
 static int join(struct rank *r, size_t chunk)
 {
     const struct comm_engine_place place = {.rank = r->rank, .size = r->size, .local_rank = r->rank, .chunk = chunk};
-    char own[COMM_ENGINE_INVITATION] = "";
-    const int code = r->engine->open(&r->state, &place, own, r->message);
-    if (r->rank == 0) memcpy(r->world->invitation, own, sizeof own);
+    struct comm_engine_words own = {"", ""};
+    const int code = r->engine->open(&r->state, &place, &own, r->message);
+    if (r->rank == 0) memcpy(r->world->invitation, own.invitation, sizeof own.invitation);
+    if (code == 0) EXPECT(strncmp(own.unique, "GPU-00000000-", 13) == 0, "the GPU's name is '%s'", own.unique);
     pthread_barrier_wait(&r->world->meet);
     return code;
 }
@@ -237,6 +238,26 @@ static void last_one_dies(struct rank *r)
 START_TEST(a_rank_that_is_gone_is_told) { run_ranks(3, RANKS_MAX, last_one_dies); }
 END_TEST
 
+/* A rank that is late holds the memory of what was started until that is given up. */
+static void last_one_stays_away(struct rank *r)
+{
+    const size_t bytes[RANKS_MAX] = {4, 4, 4};
+    bool done = true, moved;
+    char *data = new_bytes(r, 12);
+    join_well(r, 1000);
+    if (r->rank != 2) {
+        EXPECT(r->engine->gather_all(r->state, bytes, data, true, r->message) == 0, "gather_all");
+        EXPECT(r->engine->test(r->state, &done, &moved, r->message) == 0 && !done, "it cannot be done");
+    }
+    pthread_barrier_wait(&r->world->meet);
+    r->engine->give_up(r->state);
+    free(data);
+    r->engine->close(r->state);
+}
+
+START_TEST(what_takes_too_long_is_given_up) { run_ranks(3, RANKS_MAX, last_one_stays_away); }
+END_TEST
+
 static void one_gpu(struct rank *r)
 {
     EXPECT(join(r, 1000) == 0, "open");
@@ -273,4 +294,4 @@ START_TEST(only_an_id_is_an_invitation) { run_ranks(1, 1, wrong_invitation); }
 END_TEST
 
 UNIT_MAIN("comm/engine_nccl", everything_arrives, large_things_travel_in_pieces, a_rank_that_is_gone_is_told,
-          two_ranks_on_one_gpu_are_refused, no_gpu_is_refused, only_an_id_is_an_invitation)
+          what_takes_too_long_is_given_up, two_ranks_on_one_gpu_are_refused, no_gpu_is_refused, only_an_id_is_an_invitation)
