@@ -11,7 +11,7 @@ refuses 2 '--out is missing' "$@"
 refuses 2 '--epochs: "0" is not a whole number' "$@" --out run --epochs 0
 refuses 2 '--query-fraction: "1" is not a number above 0 and below 1' "$@" --out run --query-fraction 1
 refuses 2 '--schedule: "fast" is none of' "$@" --out run --schedule fast
-refuses 2 "no device 'cuda'" "$@" --out run --device cuda
+TABFT_PLUGIN_PATH='' refuses 2 "no device 'cuda'" "$@" --out run --device cuda
 refuses 2 '--precision: "half" is none of' "$@" --out run --precision half
 refuses 2 'is no option' "$@" --out run surplus
 refuses 2 'leaves no room' "$@" --out run --seed 4294967295 --epochs 2
