@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "eval/eval.h"
 #include "eval_verbs.h"
 #include "tensor/device.h"
 
@@ -24,18 +25,23 @@ int eval_read_precision(const char *text, struct eval_device *d, struct tabft_fa
 }
 
 int eval_open_device(const struct eval_device *asked, bool planning, struct threads *pool, struct tensor_backend *out,
-                     uint64_t *left, struct tabft_failure *f)
+                     struct eval_options *options, struct tabft_failure *f)
 {
     int error = 0;
     struct tensor_device d;
+    struct tensor_gpu gpu;
     enum tensor_precision precision;
-    size_t bytes = 0;
+    size_t taken = 0;
     TRY(tensor_device_find(&d, asked->name, planning, opener, f));
     TRY(tensor_device_precision(&d, (enum tensor_precision)asked->precision, &precision, f));
+    if (d.plugin != NULL) options->gpu_taken = d.plugin->expected;
     if (planning) return tensor_device_open_planning(&d, precision, threads_count(pool), out, f);
     TRY(tensor_device_open(&d, 0, precision, pool, out, f));
-    if (d.plugin != NULL) TRY(d.plugin->left(0, &bytes, f));
-    *left = bytes;
+    if (d.plugin == NULL) return 0;
+    TRY(d.plugin->about(0, &gpu, f));
+    TRY(d.plugin->taken(0, &taken, f));
+    options->gpu_memory = gpu.bytes;
+    options->gpu_taken = taken;
 fail:
     return error;
 }

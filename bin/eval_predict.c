@@ -198,7 +198,7 @@ static int session_open(struct session *s, const struct predict_options *o, stru
                                    .n_levels = o->n_levels,
                                    .level = o->level};
     TRY(eval_open_pool(o->threads, &s->pool, f));
-    TRY(eval_open_device(&o->device, o->plan, s->pool, &s->backend, &options.gpu_memory, f));
+    TRY(eval_open_device(&o->device, o->plan, s->pool, &s->backend, &options, f));
     options.backend = &s->backend;
     TRY(ckpt_open(&s->weights, o->model, f));
     TRY(table_open(&s->train, o->train, s->pool, f));

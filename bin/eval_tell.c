@@ -41,6 +41,6 @@ void eval_put_plan(const struct eval_plan *p)
                 {"rows", p->rows},        {"total", p->total},     {"available", p->available},
                 {"scratch_file", p->disk}};
     for (size_t i = 0; i < sizeof line / sizeof *line; i++) printf("%-14s %15zu\n", line[i].kind, line[i].bytes);
-    if (p->gpu > 0) printf("%-14s %15zu\n", "gpu", p->gpu);
+    if (p->gpu > 0) printf("%-14s %15zu\n%-14s %15zu\n", "gpu", p->gpu, "gpu_cuda", p->gpu_taken);
     if (p->gpu > 0 && p->gpu_available != SIZE_MAX) printf("%-14s %15zu\n", "gpu_available", p->gpu_available);
 }

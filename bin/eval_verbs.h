@@ -32,9 +32,10 @@ struct eval_device {
     int precision;    /* enum tensor_precision; 0: what suits the device */
 };
 int eval_read_precision(const char *text, struct eval_device *d, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Opens the CPU with the threads of `pool`, or the first GPU; planning: for a plan alone, which needs no GPU. *left:
- * free bytes of the GPU, 0 on CPUs. Closed with out->close, on failure too if that is set. */
+/* Opens the CPU with the threads of `pool`, or the first GPU; planning: for a plan alone, which needs no GPU. Of a GPU,
+ * options->gpu_memory and gpu_taken are filled. Closed with out->close, on failure too if that is set. */
+struct eval_options;
 int eval_open_device(const struct eval_device *asked, bool planning, struct threads *pool, struct tensor_backend *out,
-                     uint64_t *left, struct tabft_failure *f) TABFT_MUST_CHECK;
+                     struct eval_options *options, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

@@ -40,7 +40,8 @@ struct vectors {
     bool host; /* the memory is the host's: after `finish`, pointers into it may be read and written directly */
 
     /* Memory, aligned to 64 bytes, with any content; *out is never NULL on success. `what` names it in the message.
-     * Errors: TABFT_SYSTEM. memory_free waits for operations on it; NULL is fine. */
+     * Errors: TABFT_SYSTEM. memory_free waits for operations on it, or sees to it that those on what takes its place come
+     * later; NULL is fine. */
     int (*memory_new)(void *state, void **out, size_t bytes, const char *what, struct tabft_failure *f);
     void (*memory_free)(void *state, void *memory);
 

@@ -50,7 +50,8 @@ struct eval_options {
     const double *level;      /* [n_levels] in (0, 1), all different; outlives the predictor */
     const struct tensor_backend *backend; /* what the network runs on; NULL: the CPU, on the threads of the pool. For a
                                              plan alone one that plans is enough */
-    uint64_t gpu_memory; /* of a backend with memory of its own: bytes of it that may be taken; 0: not known */
+    uint64_t gpu_memory; /* of a backend with memory of its own: bytes of it that may be taken in all; 0: not known */
+    uint64_t gpu_taken;  /* bytes of it that are taken already, or are expected to be */
 };
 
 /* How a prediction will run. Sizes in bytes. A row's prediction has the same bits whatever stands here. */
@@ -63,7 +64,8 @@ struct eval_plan {
     size_t network, kept_bytes;          /* what the network takes; of it, what is kept of the context */
     size_t preprocessing, rows;          /* of one estimator; rows and results in between */
     size_t total, available, disk;
-    size_t gpu, gpu_available; /* of a GPU: weights and network, of which the host then has copies' alone */
+    size_t gpu, gpu_available; /* of a GPU: weights and network, of which the host then has copies' alone; its workspace */
+    size_t gpu_taken;          /* in gpu: by CUDA itself, its libraries and others */
 };
 /* Encodings of its context that an estimator needs, of n_context rows each. */
 size_t eval_plan_encodings(const struct eval_plan *plan);

@@ -66,7 +66,7 @@ static int price(struct eval_predictor *p, const struct ensemble_options *eo, si
     plan.kept = kept;
     const bool on_gpu = !p->backend->vectors.host;
     plan.network = on_gpu ? m.host : sum(m.total, m.host);
-    plan.gpu = on_gpu ? sum(m.weights, m.total) : 0;
+    plan.gpu = on_gpu ? sum(sum(m.weights, m.total), sum(p->backend->workspace, plan.gpu_taken)) : 0;
     plan.kept_bytes = m.kept;
     plan.group_rows = disk_most / per_row < block ? block : disk_most / per_row / block * block;
     if (plan.group_rows > plan.n_rows) plan.group_rows = plan.n_rows;
@@ -107,6 +107,7 @@ int predict_plan(struct eval_predictor *p, const struct ensemble_options *eo, st
     struct eval_plan base = {.n_context = p->train->n_rows,
                              .n_rows = p->head.n_rows,
                              .available = may < SIZE_MAX ? (size_t)may : SIZE_MAX,
+                             .gpu_taken = (size_t)p->options.gpu_taken,
                              .gpu_available = p->options.gpu_memory > 0 ? (size_t)p->options.gpu_memory : SIZE_MAX};
     struct eval_plan kept = base, whole = base;
     size_t block = p->options.block_rows;
@@ -138,9 +139,9 @@ int eval_predictor_fits(const struct eval_predictor *p, struct tabft_failure *f)
     if (plan->gpu > plan->gpu_available)
         return tabft_fail(
             f, TABFT_SYSTEM,
-            "predicting %zu rows from %zu takes %.1f MiB of the GPU in blocks of %zu rows, %.1f MiB are free; "
-            "take fewer training rows, smaller blocks, or --device cpu",
-            plan->n_rows, plan->n_context, (double)plan->gpu / mib, plan->block_rows,
+            "predicting %zu rows from %zu takes %.1f MiB of the GPU in blocks of %zu rows, %.1f MiB of which CUDA and others "
+            "have taken, and it has %.1f MiB; take fewer training rows, smaller blocks, or --device cpu",
+            plan->n_rows, plan->n_context, (double)plan->gpu / mib, plan->block_rows, (double)plan->gpu_taken / mib,
             (double)plan->gpu_available / mib);
     return tabft_fail(
         f, TABFT_SYSTEM,

@@ -27,17 +27,20 @@ struct tensor_gpu {
 };
 
 /* What a plugin exports. Its functions are thread safe but for those of a backend that it has opened. */
-enum { TENSOR_DEVICE_ABI = 2 };
+enum { TENSOR_DEVICE_ABI = 3 };
 #define TENSOR_DEVICE_ENTRY "tabft_device"
 struct tensor_device_plugin {
     int abi; /* TENSOR_DEVICE_ABI */
+    /* Bytes of a GPU's memory that a process is expected to take of it for its libraries: their contexts and code. */
+    size_t expected;
     /* The versions of what it runs with, one line: "CUDA 13.0, driver 580.65, cuBLAS 13.0.2". Starts nothing. */
     void (*versions)(char *text, size_t size);
     /* GPUs that this process may use (CUDA_VISIBLE_DEVICES). Errors: TABFT_SYSTEM: none, or no driver. */
     int (*count)(int *n, struct tabft_failure *f);
     int (*about)(int index, struct tensor_gpu *out, struct tabft_failure *f);
-    /* Bytes of a GPU's memory that are free now; starts what this process needs on it. */
-    int (*left)(int index, size_t *bytes, struct tabft_failure *f);
+    /* Bytes of a GPU's memory that are taken now, by what this process has opened and by others, and those that its
+     * libraries take later; to be asked when the backend is open. */
+    int (*taken)(int index, size_t *bytes, struct tabft_failure *f);
     int (*open)(struct tensor_backend *out, int index, enum tensor_precision precision, struct tabft_failure *f);
     /* For planning alone: needs no GPU; calls must not be run and memory must not be taken. */
     int (*open_planning)(struct tensor_backend *out, enum tensor_precision precision, struct tabft_failure *f);

@@ -222,6 +222,11 @@ struct tensor_backend {
     struct tensor_kernels kernels[OP_KINDS];
     unsigned in_place[OP_KINDS]; /* bit i: forward's out[0] may be in[i] itself, which has as many numbers */
     struct vectors vectors;
+    /* NULL where vectors.host, and `workspace` 0. Takes the memory that vectors.memory_new will be asked for, `bytes` in all,
+     * and `workspace` bytes that the backend needs itself, in one piece; not while any of what it took before is
+     * used. What is asked for beyond it is taken apart. Errors: TABFT_SYSTEM. */
+    int (*reserve)(void *state, size_t bytes, struct tabft_failure *f);
+    size_t workspace;
     /* Memory of the host from and to which vectors.copy_in and copy_out do not keep the caller waiting. NULL where
      * vectors.host. staging_free takes NULL. */
     int (*staging_new)(void *state, void **out, size_t bytes, struct tabft_failure *f);

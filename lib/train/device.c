@@ -28,12 +28,22 @@ fail:
     return error;
 }
 
-int trainer_device_budget(const struct trainer *t, uint64_t *bytes, struct tabft_failure *f)
+int trainer_device_memory(const struct trainer *t, uint64_t *taken, uint64_t *budget, struct tabft_failure *f)
 {
-    size_t left = 0;
-    *bytes = UINT64_MAX;
+    int error = 0;
+    size_t bytes = 0;
+    *taken = 0;
+    *budget = UINT64_MAX;
     if (t->device->plugin == NULL) return 0;
-    const int error = t->device->plugin->left(t->gpu_index, &left, f);
-    *bytes = t->o->gpu_memory > 0 && t->o->gpu_memory < left ? t->o->gpu_memory : left;
+    TRY(t->device->plugin->taken(t->gpu_index, &bytes, f));
+    *taken = bytes;
+    *budget = t->o->gpu_memory > 0 && t->o->gpu_memory < t->gpu.bytes ? t->o->gpu_memory : t->gpu.bytes;
+fail:
     return error;
+}
+
+int trainer_device_reserve(struct trainer *t, struct tabft_failure *f)
+{
+    if (t->backend.reserve == NULL) return 0;
+    return t->backend.reserve(t->backend.state, t->plan.gpu - t->plan.gpu_taken - t->plan.gpu_workspace, f);
 }

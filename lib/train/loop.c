@@ -13,6 +13,8 @@
 #include "train/schedule.h"
 #include "train/state.h"
 
+enum { NCCL_EXPECTED = 512 << 20 }; /* of a GPU, with several ranks: an estimate */
+
 /* ---- epochs ---- */
 
 static void show_progress(const struct trainer *t, const struct progress *p, const struct step *s,
@@ -296,6 +298,7 @@ int train_plan(const struct train_options *o, const struct tensor_device *device
                                 .budget = train_plan_budget(o, (int)o->ranks_per_node),
                                 .backend = &backend,
                                 .gpu_budget = o->gpu_memory > 0 ? o->gpu_memory : UINT64_MAX};
+    if (device->plugin != NULL) place.gpu_taken = device->plugin->expected + (o->ranks > 1 ? NCCL_EXPECTED : 0);
     enum tensor_precision precision;
     *text = NULL;
     TRY(tensor_device_precision(device, (enum tensor_precision)(o->precision - TRAIN_PRECISION_AUTO), &precision, f));

@@ -41,7 +41,7 @@ struct train_options {
     uint64_t precision;                                   /* 1: auto, then as enum tensor_precision, and 1 */
     uint64_t threads, comm_timeout, ranks;                /* threads 0: all this process may use; ranks: of --plan */
     uint64_t memory;                                      /* bytes a rank may take; 0: what is found at the start */
-    uint64_t gpu_memory;                                  /* of its GPU; 0: what is free at the start */
+    uint64_t gpu_memory;                                  /* of its GPU, in all; 0: all that it has */
     struct train_interval checkpoint_every;
     uint64_t stop_timeout; /* seconds that SIGTERM leaves; 0: no limit */
     uint64_t ranks_per_node; /* of --plan */

@@ -16,8 +16,7 @@ enum {
     THREAD_BYTES = 64 << 10, /* its stack, and where it allocates */
     RANKS_LOOKED_AT = 64,
     READING_BYTES = 90,      /* a bucket, while distributions are read (ensemble_add_means) */
-    ENGINE_BYTES = 15 << 20, /* what PMIx and an MPI add: Open MPI 4.1, 2 to 8 ranks, 6 to 9 MiB by mpirun, 14 by srun */
-    GPU_BYTES = 32 << 20     /* a GPU gives memory in pieces of 2 MiB; not measured */
+    ENGINE_BYTES = 15 << 20  /* what PMIx and an MPI add: Open MPI 4.1, 2 to 8 ranks, 6 to 9 MiB by mpirun, 14 by srun */
 };
 
 /* ---- what is there ---- */
@@ -127,7 +126,7 @@ static void add_total(struct train_plan *p)
     const size_t steps = p->weights + p->partial_sums + p->moments + p->best_weights,
                  host = p->table + p->window + p->data + p->preprocessing + p->staging + p->checkpoint + p->logits +
                         p->process;
-    p->gpu = p->on_gpu ? steps + p->activations + p->scratch : 0;
+    p->gpu = p->on_gpu ? steps + p->activations + p->scratch + p->gpu_workspace + p->gpu_taken : 0;
     p->total = host + (p->on_gpu ? p->weights : steps + p->activations + p->scratch);
 }
 
@@ -176,7 +175,7 @@ static int add_phase(struct train_plan *p, const struct model *m, const struct t
     p->n_columns = phase.shape.n_columns;
     p->preprocessing = phase.preprocessing;
     p->activations = network.activations;
-    p->scratch = network.total - network.activations + (p->on_gpu ? GPU_BYTES : network.host);
+    p->scratch = network.total - network.activations + (p->on_gpu ? 0 : network.host);
     p->staging = p->on_gpu ? network.host : 0;
     p->data = s->target_bytes + (s->n_train + s->n_valid) * (sizeof(size_t) + sizeof(int32_t)) +
               (p->n_context + p->n_query) * s->n_columns * sizeof(double);
@@ -228,6 +227,8 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
     size_t n = model_parameters(m), slice = (n + (size_t)place->n_ranks - 1) / (size_t)place->n_ranks;
     struct train_plan p = {
         .on_gpu = !place->backend->vectors.host,
+        .gpu_workspace = place->backend->workspace,
+        .gpu_taken = place->gpu_taken,
         .n_ranks = place->n_ranks,
         .n_items = chunks * (size_t)o->estimators,
         .recompute = recompute,
@@ -376,6 +377,8 @@ int train_plan_text(const struct train_plan *p, const struct model *m, const str
         {"gpu_best", p->best_weights},
         {"gpu_activations", p->activations},
         {"gpu_scratch", p->scratch},
+        {"gpu_workspace", p->gpu_workspace},
+        {"gpu_cuda", p->gpu_taken},
         {"gpu_total", p->gpu},
         {"weights", p->weights},
         {"table", p->table},

@@ -32,9 +32,11 @@ struct train_plan {
     size_t checkpoint;           /* what writing one takes beyond the preprocessing, which is free then */
     size_t logits;               /* of a validation */
     size_t staging;              /* with GPUs: what is copied to and from them */
-    size_t process;              /* program, libraries, ranks; not what CUDA takes itself */
+    size_t process;              /* program, libraries, ranks */
     size_t total;                /* of the host; with GPUs the larger of a step's and a validation's */
-    size_t gpu;                  /* of the GPU */
+    size_t gpu_workspace;        /* of the GPU: what the backend works in */
+    size_t gpu_taken;            /* of the GPU: by CUDA itself, its libraries and others */
+    size_t gpu;                  /* of the GPU, in all */
     double item_flops, item_bytes; /* of a training step's largest item: struct model_plan's flops and bytes */
 };
 
@@ -43,7 +45,8 @@ struct train_place {
     bool engine;     /* an engine with libraries of its own carries the ranks */
     uint64_t budget; /* bytes a rank may take in all; UINT64_MAX: not known */
     const struct tensor_backend *backend; /* of the rank; one that plans is enough */
-    uint64_t gpu_budget;                  /* bytes it may take on its GPU; UINT64_MAX: not known */
+    uint64_t gpu_taken;  /* bytes of its GPU that are taken before the run's, or are expected to be */
+    uint64_t gpu_budget; /* bytes of its GPU that may be taken in all; UINT64_MAX: not known */
 };
 
 bool train_plan_fits(const struct train_plan *plan, const struct train_place *place);

@@ -167,18 +167,24 @@ static int agree_place(struct trainer *t, struct train_place *place, struct tabf
 {
     int error = 0, size = comm_size(t->c);
     struct place {
-        uint64_t budget, gpu_budget;
+        uint64_t budget, gpu_taken, gpu_budget;
         int neighbours;
     } own = {.budget = train_plan_budget(t->o, t->near.n), .neighbours = t->near.n}, *all = NULL;
-    TRY(trainer_device_budget(t, &own.gpu_budget, f));
+    TRY(trainer_device_memory(t, &own.gpu_taken, &own.gpu_budget, f));
     TRY(memory_new(&all, (size_t)size, sizeof *all, "the memory of all ranks", f));
     TRY(comm_gather_all(t->c, &own, sizeof own, all, f));
     place->budget = place->gpu_budget = UINT64_MAX;
+    place->gpu_taken = 0;
     place->n_local = own.neighbours;
+    for (int i = 0; i < size; i++)
+        if (all[i].gpu_taken > place->gpu_taken) place->gpu_taken = all[i].gpu_taken;
     for (int i = 0; i < size; i++) {
         if (all[i].budget < place->budget) place->budget = all[i].budget;
-        if (all[i].gpu_budget < place->gpu_budget) place->gpu_budget = all[i].gpu_budget;
         if (all[i].neighbours < place->n_local) place->n_local = all[i].neighbours;
+        if (all[i].gpu_budget == UINT64_MAX) continue; /* no GPU */
+        /* What is left is what counts: as if as much were taken of each GPU. */
+        const uint64_t left = all[i].gpu_budget > all[i].gpu_taken ? all[i].gpu_budget - all[i].gpu_taken : 0;
+        if (place->gpu_taken + left < place->gpu_budget) place->gpu_budget = place->gpu_taken + left;
     }
 fail:
     free(all);
@@ -217,9 +223,10 @@ static int plan(struct trainer *t, struct tabft_failure *f)
         remedy[strcspn(remedy, "\n")] = '\0';
         if (t->plan.on_gpu)
             FAIL(f, TABFT_SYSTEM,
-                 "a rank needs %zu bytes on its GPU, where %" PRIu64 " are free, and %zu of %" PRIu64
+                 "a rank needs %zu bytes of its GPU beside %zu that are taken, %" PRIu64 " are left, and %zu of %" PRIu64
                  " on its node; %s",
-                 t->plan.gpu, place.gpu_budget, t->plan.total, place.budget, remedy);
+                 t->plan.gpu - t->plan.gpu_taken, t->plan.gpu_taken, place.gpu_budget - place.gpu_taken, t->plan.total,
+                 place.budget, remedy);
         FAIL(f, TABFT_SYSTEM, "a rank needs %zu bytes and may take %" PRIu64 " on the smallest node; %s", t->plan.total,
              place.budget, remedy);
     }
@@ -311,6 +318,7 @@ static int allocate(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
     TRY(t->data.is_regression ? take_borders(t, f) : draw_permutations(t, f));
+    TRY(trainer_device_reserve(t, f));
     TRY(memory_new(&t->loss, t->plan.n_items, sizeof *t->loss, "the losses of a step", f));
     TRY(trainer_values_open(t, f));
     TRY(item_room_open(t, f));

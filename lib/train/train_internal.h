@@ -125,8 +125,11 @@ int trainer_ensemble_open(const struct trainer *t, enum ensemble_phase phase, co
 int trainer_device_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Collective: refuses ranks of different devices. */
 int trainer_device_compare(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Bytes that this rank may take on its GPU; UINT64_MAX on CPUs. */
-int trainer_device_budget(const struct trainer *t, uint64_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Bytes of this rank's GPU that are taken already, and that may be in all; on CPUs 0 and UINT64_MAX. */
+int trainer_device_memory(const struct trainer *t, uint64_t *taken, uint64_t *budget,
+                          struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Takes what the plan says of the GPU's memory. */
+int trainer_device_reserve(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- values.c ---- */
 int trainer_values_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK; /* on failure close too */

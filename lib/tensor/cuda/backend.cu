@@ -6,9 +6,6 @@
 #include "base/gpu.h"
 #include "tensor/cuda/device_internal.h"
 
-/* What NVIDIA advises for GPUs of the Hopper class. */
-static constexpr size_t WORKSPACE_BYTES = 32 << 20;
-
 void cuda_check(struct cuda *c, cudaError_t code, const char *what)
 {
     if (code != cudaSuccess && c->failure.code == 0)
@@ -23,39 +20,7 @@ size_t cuda_no_scratch(const void *state, const struct op *op)
     return 0;
 }
 
-/* ---- memory ---- */
-
-static int gpu_memory_new(void *state, void **out, size_t bytes, const char *what, struct tabft_failure *f)
-{
-    struct cuda *c = (struct cuda *)state;
-    *out = NULL;
-    const cudaError_t code = cudaMalloc(out, bytes == 0 ? 1 : bytes);
-    if (code == cudaSuccess) return 0;
-    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: no memory for %s (%zu bytes: %s); see --plan for what would fit",
-                      c->device, what, bytes, cudaGetErrorString(code));
-}
-
-static void gpu_memory_free(void *state, void *memory)
-{
-    struct cuda *c = (struct cuda *)state;
-    if (memory != NULL) cuda_check(c, cudaFree(memory), "giving memory back");
-}
-
-static int gpu_staging_new(void *state, void **out, size_t bytes, struct tabft_failure *f)
-{
-    struct cuda *c = (struct cuda *)state;
-    *out = NULL;
-    const cudaError_t code = cudaMallocHost(out, bytes == 0 ? 1 : bytes);
-    if (code == cudaSuccess) return 0;
-    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: the host has no memory for copies (%zu bytes: %s); give the job more memory",
-                      c->device, bytes, cudaGetErrorString(code));
-}
-
-static void gpu_staging_free(void *state, void *memory)
-{
-    struct cuda *c = (struct cuda *)state;
-    if (memory != NULL) cuda_check(c, cudaFreeHost(memory), "giving the host's memory back");
-}
+/* ---- copies ---- */
 
 static void copy_bytes(void *state, void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
@@ -110,7 +75,7 @@ static void gpu_close(void *state)
 {
     struct cuda *c = (struct cuda *)state;
     if (c->blas != NULL) (void)cublasDestroy(c->blas);
-    if (c->workspace != NULL) (void)cudaFree(c->workspace);
+    cuda_memory_close(c);
     for (unsigned i = 0; i < MARKS; i++)
         if (c->marks[i] != NULL) (void)cudaEventDestroy(c->marks[i]);
     if (c->stream != NULL) (void)cudaStreamDestroy(c->stream);
@@ -156,14 +121,16 @@ int cuda_about(int index, struct tensor_gpu *out, struct tabft_failure *f)
     return 0;
 }
 
-int cuda_left(int index, size_t *bytes, struct tabft_failure *f)
+int cuda_taken(int index, size_t *bytes, struct tabft_failure *f)
 {
-    size_t all;
+    size_t left, all;
     cudaError_t code = cudaSetDevice(index);
-    if (code == cudaSuccess) code = cudaMemGetInfo(bytes, &all);
-    if (code == cudaSuccess) return 0;
-    return tabft_fail(f, TABFT_SYSTEM, "GPU %d: does not tell how much memory is free: %s; see nvidia-smi", index,
-                      cudaGetErrorString(code));
+    if (code == cudaSuccess) code = cudaMemGetInfo(&left, &all);
+    if (code != cudaSuccess)
+        return tabft_fail(f, TABFT_SYSTEM, "GPU %d: does not tell how much memory is free: %s; see nvidia-smi", index,
+                          cudaGetErrorString(code));
+    *bytes = all - left + CUDA_LOADED_LATER;
+    return 0;
 }
 
 /* The GPU's parts, into an empty state. */
@@ -176,11 +143,9 @@ static int open_parts(struct cuda *c, struct tabft_failure *f)
     cuda_check(c, cudaSetDevice(c->device), "choosing it");
     cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
     for (unsigned i = 0; i < MARKS; i++) cuda_check(c, cudaEventCreate(&c->marks[i]), "an event");
-    cuda_check(c, cudaMalloc(&c->workspace, WORKSPACE_BYTES), "cuBLAS's workspace");
     if (c->failure.code != 0) return tabft_fail(f, c->failure.code, "%s", c->failure.message);
     if (cublasCreate(&c->blas) != CUBLAS_STATUS_SUCCESS ||
         cublasSetStream(c->blas, c->stream) != CUBLAS_STATUS_SUCCESS ||
-        cublasSetWorkspace(c->blas, c->workspace, WORKSPACE_BYTES) != CUBLAS_STATUS_SUCCESS ||
         cublasSetAtomicsMode(c->blas, CUBLAS_ATOMICS_NOT_ALLOWED) != CUBLAS_STATUS_SUCCESS ||
         cublasSetMathMode(c->blas, math_of(c->precision)) != CUBLAS_STATUS_SUCCESS)
         return tabft_fail(f, TABFT_SYSTEM, "GPU %d: cuBLAS does not start; is its version that of the driver?", c->device);
@@ -214,16 +179,13 @@ static void fill_table(struct tensor_backend *out, struct cuda *c)
     b.in_place[OP_ADD_ROWS] = b.in_place[OP_HEADS] = b.in_place[OP_MODULATE] = 1u << 0;
     b.vectors.state = c;
     b.vectors.host = false;
-    b.vectors.memory_new = gpu_memory_new;
-    b.vectors.memory_free = gpu_memory_free;
     b.vectors.copy_in = gpu_copy_in;
     b.vectors.copy_out = gpu_copy_out;
     b.vectors.copy = gpu_copy;
     b.vectors.zero = gpu_zero;
     b.vectors.finish = gpu_finish;
     cuda_vectors(&b.vectors);
-    b.staging_new = gpu_staging_new;
-    b.staging_free = gpu_staging_free;
+    cuda_memory(&b);
     b.mark = gpu_mark;
     b.between = gpu_between;
     b.close = gpu_close;

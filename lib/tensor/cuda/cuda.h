@@ -17,7 +17,12 @@ int cuda_backend_open_planning(struct tensor_backend *out, enum tensor_precision
                                struct tabft_failure *f) TABFT_MUST_CHECK;
 int cuda_count(int *n, struct tabft_failure *f) TABFT_MUST_CHECK;
 int cuda_about(int index, struct tensor_gpu *out, struct tabft_failure *f) TABFT_MUST_CHECK;
-int cuda_left(int index, size_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
+int cuda_taken(int index, size_t *bytes, struct tabft_failure *f) TABFT_MUST_CHECK;
 void cuda_versions(char *text, size_t size);
+
+/* What CUDA takes of a GPU beside what it is asked for. The context and what cuBLAS brings: an estimate, from what is told
+ * of GPUs of the classes A100 and H100. Of it the code of kernels is loaded when they first run, behind what cuda_taken sees:
+ * an estimate too. */
+enum { CUDA_EXPECTED = 640 << 20, CUDA_LOADED_LATER = 32 << 20 };
 
 #endif

@@ -26,6 +26,20 @@ extern "C" {
 
 static constexpr unsigned WARP = 32, BLOCK = 256, WARPS = BLOCK / WARP;
 
+/* The GPU's memory of a run, and what is cut from it, in ascending order. */
+enum { PIECES_MOST = 64 };
+struct reserve {
+    char *memory;      /* NULL: nothing is reserved */
+    size_t begin, end; /* of what pieces are cut from */
+    size_t n;
+    struct {
+        size_t begin, end;
+    } piece[PIECES_MOST];
+};
+
+/* What NVIDIA advises for GPUs of the Hopper class. */
+static constexpr size_t CUDA_WORKSPACE = 32 << 20;
+
 /* The state of a backend. The first error stays; finish tells it. */
 struct cuda {
     int device;
@@ -33,7 +47,9 @@ struct cuda {
     cudaStream_t stream;
     cudaEvent_t marks[MARKS];
     cublasHandle_t blas;
-    void *workspace; /* of cuBLAS */
+    void *workspace; /* of cuBLAS; NULL: it has none yet */
+    void *alone;     /* that workspace where it is an allocation of its own, else NULL */
+    struct reserve reserve;
     char isa[64];
     struct tabft_failure failure;
 };
@@ -154,6 +170,11 @@ struct row_term {
 extern const struct tensor_kernels cuda_linear, cuda_attention, cuda_rms_norm, cuda_layer_norm, cuda_gelu,
     cuda_assemble, cuda_select, cuda_prepend, cuda_add_rows, cuda_lookup, cuda_heads, cuda_fourier, cuda_modulate,
     cuda_vote, cuda_cross_entropy, cuda_bar_loss;
+
+/* memory.cu: its memory into a table; cuBLAS's workspace where nothing was reserved; the end. */
+void cuda_memory(struct tensor_backend *out);
+int cuda_workspace(struct cuda *c, struct tabft_failure *f) TABFT_MUST_CHECK;
+void cuda_memory_close(struct cuda *c);
 
 /* vectors.cu: what it does to whole vectors into a table that has the rest. */
 void cuda_vectors(struct vectors *out);

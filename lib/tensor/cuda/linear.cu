@@ -16,6 +16,7 @@ static void product(struct cuda *c, bool turn_a, bool turn_b, size_t m, size_t n
                     const float *b, size_t b_stride, bool add, float *to)
 {
     const float one = 1.0f, init = add ? 1.0f : 0.0f;
+    if (c->failure.code != 0 || cuda_workspace(c, &c->failure) < 0) return;
     const cublasStatus_t status =
         cublasGemmEx_64(c->blas, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N, (int64_t)m,
                         (int64_t)n, (int64_t)k, &one, a, CUDA_R_32F, (int64_t)a_stride, b, CUDA_R_32F,

@@ -34,7 +34,8 @@ void cuda_versions(char *text, size_t size)
                    blas[0], blas[1], blas[2]);
 }
 
-static const struct tensor_device_plugin plugin = {TENSOR_DEVICE_ABI, cuda_versions, cuda_count,        cuda_about,
-                                                   cuda_left,         cuda_backend_open, cuda_backend_open_planning};
+static const struct tensor_device_plugin plugin = {TENSOR_DEVICE_ABI, CUDA_EXPECTED,     cuda_versions,
+                                                   cuda_count,        cuda_about,        cuda_taken,
+                                                   cuda_backend_open, cuda_backend_open_planning};
 
 extern "C" __attribute__((visibility("default"))) const void *tabft_device(void) { return &plugin; }

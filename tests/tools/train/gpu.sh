@@ -68,9 +68,9 @@ close cpu.numbers blocks.numbers
 works "$@" --device cuda --plan >plan
 grep -q '^gpu  *[0-9]' plan || fail 'the plan of a prediction says nothing of the GPU'
 status=0
-CUDA_EMULATION_MEMORY=33700000 "$@" --device cuda -o none.tbf 2>said || status=$?
+CUDA_EMULATION_TAKEN=4230000000 "$@" --device cuda -o none.tbf 2>said || status=$?
 [ "$status" = 4 ] || fail "a prediction that does not fit the GPU ends with $status"
-grep -q '^tabft-eval: .* of the GPU in blocks' said || { cat said; fail 'a prediction does not say what the GPU lacks'; }
+grep -q '^tabft-eval: .* of the GPU in blocks .*, 40[0-9][0-9]\.[0-9] MiB of which CUDA and others have taken' said || { cat said; fail 'a prediction does not say what the GPU lacks'; }
 [ ! -e none.tbf ] || fail 'a refused prediction left its file'
 set -- tabft-train --model "$model" --data train.tbf --epochs 3 --estimators 1 --lr 1e-3 --seed 17 --threads 1 --validation-split 0
 
@@ -78,16 +78,30 @@ set -- tabft-train --model "$model" --data train.tbf --epochs 3 --estimators 1 -
 CUDA_VISIBLE_DEVICES='' works "$@" --out auto
 says '^tabft-train: device: cpu (no GPU can be used'
 cmp -- cpu/model.safetensors auto/model.safetensors || fail 'other weights on the CPU by --device auto'
-CUDA_EMULATION_MEMORY=1000000 refuses 4 'GPU 0' "$@" --out none
-CUDA_EMULATION_MEMORY=50000000 refuses 4 'on its GPU, where .* are free' "$@" --out none
+CUDA_EMULATION_MEMORY=50000000 refuses 4 'of its GPU beside 33554432 that are taken, 16445568 are left' "$@" --out none
+refuses 4 'of its GPU beside 33554432 that are taken, 16445568 are left' "$@" --gpu-memory 50000000 --out none
 CUDA_VISIBLE_DEVICES='' refuses 4 'no GPU can be used' "$@" --out none --device cuda
 TABFT_PLUGIN_PATH='' refuses 2 "no device 'cuda'" "$@" --out none --device cuda
 refuses 2 'CPUs compute in float32 alone' "$@" --out none --device cpu --precision tf32
 [ ! -e none ] || fail 'a refused run left its folder'
 
+# A GPU whose memory others have taken in part: what is left for the run is what counts, to the byte.
+bytes() { sed -n "s/^tabft-train: $1  *\([0-9]*\)\$/\1/p" said; }
+CUDA_EMULATION_TAKEN=1000000000 works "$@" --out taken
+[ "$(bytes gpu_cuda)" = $((1000000000 + (32 << 20))) ] || { cat said; fail 'the run does not say what is taken of its GPU'; }
+[ "$(bytes gpu_available)" = $((4 << 30)) ] || { cat said; fail 'the run does not say what its GPU has'; }
+need=$(($(bytes gpu_total) - $(bytes gpu_cuda)))
+left=$(((4 << 30) - (32 << 20) - need))
+CUDA_EMULATION_TAKEN=$left works "$@" --out just
+CUDA_EMULATION_TAKEN=$((left + 1)) refuses 4 "a rank needs $need bytes of its GPU beside [0-9]* that are taken, $((need - 1)) are left" "$@" --recompute none --out none
+
 # A plan needs no GPU. It says what the GPU takes and what the host does, and what would fit.
 CUDA_VISIBLE_DEVICES='' works "$@" --plan --device cuda >plan
 grep -q '^gpu_total  *[0-9]' plan || fail 'the plan says nothing of the GPU'
+grep -q '^gpu_workspace  *33[0-9]\{6\}$' plan || fail 'the plan says nothing of what cuBLAS works in'
+grep -q "^gpu_cuda  *$((640 << 20))\$" plan || fail 'the plan says nothing of what CUDA takes'
+works "$@" --plan --device cuda --ranks 2 >plan
+grep -q "^gpu_cuda  *$((1152 << 20))\$" plan || fail 'the plan says nothing of what NCCL takes'
 grep -q '^staging  *[0-9]' plan || fail 'the plan says nothing of copies'
 status=0
 "$@" --plan --device cuda --gpu-memory 10M >plan || status=$?
