@@ -109,5 +109,5 @@ double kinds_cell(const struct column_kind *k, double cell)
         else high = middle;
     }
     if (low == k->n_values || k->value[low] != cell) return ENSEMBLE_UNSEEN;
-    return (double)low + (cell >= (double)k->gap_rank ? 1 : 0);
+    return (double)low + (k->gap_rank != SIZE_MAX && cell >= (double)k->gap_rank ? 1 : 0);
 }

@@ -1,6 +1,7 @@
 /* Softens outliers for prediction: values far outside mean +- n standard deviations are drawn in by a logarithm (spec
  * 3.11). On the network's float32, statistics from the context rows, gaps and infinities left alone. */
 #define TABFT_ENSEMBLE_ROOM
+#include <float.h>
 #include <math.h>
 
 #include "ensemble/ensemble_internal.h"
@@ -16,7 +17,8 @@ struct bounds {
     float low, high;
 };
 
-/* mean +- n_std sample standard deviations of the values within `within`. */
+/* mean +- n_std sample standard deviations of the values within `within`. Squares are those of float32 and sums beyond it
+ * infinite, as TabPFN's: then nothing lies outside the bounds, or where it is the mean's, they are no numbers. */
 static struct bounds bounds_of(const struct job *job, size_t column, struct bounds within)
 {
     const float *first = job->x + column;
@@ -27,14 +29,17 @@ static struct bounds bounds_of(const struct job *job, size_t column, struct boun
         sum += (double)value;
         count += 1;
     }
-    double mean = sum / fmax(count, 1.0);
+    if (fabs(sum) > (double)FLT_MAX) sum = copysign((double)INFINITY, sum);
+    const float mean = (float)(sum / fmax(count, 1.0));
     for (size_t i = 0; i < job->n_context; i++) {
         float value = first[i * job->n_columns];
         if (!isfinite(value) || value > within.high || value < within.low) continue;
-        squares += ((double)value - mean) * ((double)value - mean);
+        const float d = value - mean, square = d * d;
+        squares += (double)square;
     }
+    if (squares > (double)FLT_MAX) squares = (double)INFINITY;
     double reach = job->n_std * sqrt(squares / fmax(count - 1, 1.0));
-    return (struct bounds){(float)(mean - reach), (float)(mean + reach)};
+    return (struct bounds){(float)((double)mean - reach), (float)((double)mean + reach)};
 }
 
 static void clip_column(void *context, size_t column, int thread)
@@ -48,9 +53,9 @@ static void clip_column(void *context, size_t column, int thread)
         float *value = &job->x[i * job->n_columns + column];
         if (!isfinite(*value)) continue;
         float raised = b.low - logf(1 + fabsf(*value));
-        if (*value < raised) *value = raised;
+        if (!(*value >= raised)) *value = raised; /* bounds that are no numbers leave none */
         float lowered = b.high + logf(1 + fabsf(*value));
-        if (*value > lowered) *value = lowered;
+        if (!(*value <= lowered)) *value = lowered;
     }
 }
 

@@ -73,6 +73,8 @@ static float standardised(const struct scale *c, float x)
     return z < -100.0f ? -100.0f : z > 100.0f ? 100.0f : z;
 }
 
+/* Squares are those of float32, as TabPFN's: a column of numbers whose squares are beyond it is no different from a
+ * constant one, and the deviation of one whose squares vanish is taken for 1. */
 static struct scale scale_of(size_t n_context, const float *x, size_t n)
 {
     struct scale c = {.filling = encode_mean(n_context, x, n), .deviation = 1.0f};
@@ -80,9 +82,10 @@ static struct scale scale_of(size_t n_context, const float *x, size_t n)
     for (size_t i = 0; i < n_context; i++) sum += filled(&c, x[i * n]);
     c.mean = (float)(sum / (double)n_context);
     for (size_t i = 0; i < n_context; i++) {
-        const double d = (double)filled(&c, x[i * n]) - c.mean;
-        squares += d * d;
+        const float d = filled(&c, x[i * n]) - c.mean, square = d * d;
+        squares += (double)square;
     }
+    if (squares > (double)FLT_MAX) squares = (double)INFINITY;
     if (n_context > 1) c.deviation = (float)sqrt(squares / (double)(n_context - 1));
     if (c.deviation == 0.0f) c.deviation = 1.0f;
     return c;

@@ -202,6 +202,16 @@ GINI = {"FEATURE_SUBSAMPLING_METHOD": "gini_feature_importance"}
 GINI_VARIANTS = [("prediction", 3, dict(GINI, PREPROCESS_TRANSFORMS=[transform("none", max_features_per_estimator=n)], **more))
                  for n, more in ((7, {}), (7, {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT": 1.0}),
                                  (11, {"FEATURE_SUBSAMPLING_IMPORTANCE_TOP_K_COUNT": 3}))]
+# Numbers whose squares, and whose sums, float32 cannot hold: nothing is clipped, or nothing is left.
+LARGE = X.copy()
+LARGE[:, 0] = np.where(s.random(N + M) < 0.05, 1e25, X[:, 0])
+LARGE[:, 1] = X[:, 6] * 1e18
+LARGE[:, 3] = X[:, 3] * 1e25  # a category
+LARGE[:, 4] = np.abs(X[:, 9]) * 1e37
+LARGE[:, 5] = X[:, 10] * 1e-30
+LARGE_VARIANTS = [("prediction", 2, {"PREPROCESS_TRANSFORMS": [
+    transform("none", categorical_name="numeric"), transform("none", categorical_name="ordinal_shuffled")],
+    "ENABLE_GPU_PREPROCESSING": single}) for single in (False, True)]
 EXTRAPOLATED_VARIANTS = [(phase, 2, {"PREPROCESS_TRANSFORMS": [
     EXTRAPOLATED, dict(EXTRAPOLATED, append_original=False, global_transformer_name="svd")]})
     for phase in ("finetuning", "prediction")]
@@ -248,12 +258,13 @@ def prediction(n, seed, config, X):
 tensors = {"raw.X": X, "text.X_context": RANKS, "text.X_whole": WHOLE, "raw.y": y.astype(np.int64),
            "text.missing_rank": np.array([[0, *g, 0] for g in (GAP_CONTEXT, GAP_WHOLE)])}
 tensors["broad.X"] = BROAD.astype(np.float32)
-tensors["infinite.X"] = INFINITE
+tensors["infinite.X"], tensors["large.X"] = INFINITE, LARGE
 every = ([("raw", X, v) for v in VARIANTS] + [("text", FRAME, v) for v in TEXT_VARIANTS]
          + [("broad", BROAD, v) for v in BROAD_VARIANTS]
          + [("infinite", INFINITE, v) for v in INFINITE_VARIANTS]
          + [("raw", X, v) for v in EXTRAPOLATED_VARIANTS + GINI_VARIANTS]
-         + [(table, {"raw": X, "text": FRAME, "infinite": INFINITE}[table], v) for table, v in SINGLE_VARIANTS])
+         + [(table, {"raw": X, "text": FRAME, "infinite": INFINITE}[table], v) for table, v in SINGLE_VARIANTS]
+         + [("large", LARGE, v) for v in LARGE_VARIANTS])
 metadata = {"context": str(N), "variants": str(len(every))}
 if FIRST > 0:
     old = safe_open("variants.safetensors", "numpy")
