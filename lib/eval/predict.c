@@ -115,6 +115,7 @@ struct work {
     float *values;                 /* the weights in the backend's memory, where that is not the host's; else NULL */
     size_t *row;                   /* [block_rows] */
     double *x;                     /* [block_rows][columns] */
+    struct ensemble_call call;     /* of the block to come */
     float *logits;                 /* [block_rows][outputs] */
     float *gathered;               /* [n_estimators][result_rows][outputs] */
     double *distribution;          /* of regression: [result_rows][outputs] */
@@ -188,6 +189,7 @@ fail:
 static void work_close(struct work *w)
 {
     file_scratch_close(w->scratch);
+    ensemble_call_clear(&w->call);
     model_run_close(w->run);
     if (w->values != NULL) w->p->backend->vectors.memory_free(w->p->backend->vectors.state, w->values);
     free(w->row);
@@ -198,33 +200,51 @@ static void work_close(struct work *w)
     rows_free(&w->result);
 }
 
-/* One block of rows through one estimator. */
-static int run_block(struct work *w, size_t estimator, size_t first, size_t n, bool is_first, struct tabft_failure *f)
+/* A block of rows for an estimator; `first` counts from the table's. */
+struct block {
+    size_t estimator, first, n;
+    bool begins; /* the estimator's first of the group */
+};
+
+/* The block's rows as the estimator makes them, into w->call. */
+static int prepare_block(struct work *w, const struct block *b, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct eval_predictor *p = w->p;
+    for (size_t i = 0; i < b->n; i++) w->row[i] = b->first + i;
+    TRY(eval_columns_rows(&p->columns, w->row, b->n, p->pool, w->x, f));
+    const struct ensemble_columns query = eval_columns_matrix(&p->columns, w->x, b->n);
+    error = ensemble_call(p->ensemble, b->estimator, &query, p->pool, &w->call, f);
+    if (error < 0 && b->first > 0)
+        (void)tabft_fail_prefix(f, "%s and, from row %zu (from 0) on, %s", p->train->path, b->first, p->test->path);
+    else if (error < 0) (void)tabft_fail_prefix(f, "%s and %s", p->train->path, p->test->path);
+fail:
+    return error;
+}
+
+/* What was prepared, through the network; w->call is free then. */
+static int start_block(struct work *w, const struct block *b, struct tabft_failure *f)
 {
     int error = 0;
     const struct eval_predictor *p = w->p;
     const float *values = w->values != NULL ? w->values : model_values(p->model);
-    struct ensemble_call call = {0};
-    for (size_t i = 0; i < n; i++) w->row[i] = first + i;
-    TRY(eval_columns_rows(&p->columns, w->row, n, p->pool, w->x, f));
-    const struct ensemble_columns query = eval_columns_matrix(&p->columns, w->x, n);
-    error = ensemble_call(p->ensemble, estimator, &query, p->pool, &call, f);
-    if (error < 0) {
-        if (first > 0)
-            (void)tabft_fail_prefix(f, "%s and, from row %zu (from 0) on, %s", p->train->path, first, p->test->path);
-        else (void)tabft_fail_prefix(f, "%s and %s", p->train->path, p->test->path);
-        goto fail;
-    }
-    const struct model_input input = {.shape = {call.n_context, call.n_query, call.n_columns},
-                                      .x = call.x,
-                                      .y_context = call.y_context,
+    const struct model_input input = {.shape = {w->call.n_context, w->call.n_query, w->call.n_columns},
+                                      .x = w->call.x,
+                                      .y_context = w->call.y_context,
                                       .queries_alone = true};
-    if (p->plan.kept && is_first) TRY(model_keep_context(w->run, values, &input, f));
-    if (p->plan.kept) TRY(model_forward_kept(w->run, values, &input, w->logits, f));
-    else TRY(model_forward(w->run, values, &input, w->logits, f));
-    TRY(file_scratch_put(w->scratch, w->logits, n * model_outputs(p->model) * sizeof *w->logits, f));
+    if (p->plan.kept && b->begins) TRY(model_keep_context(w->run, values, &input, f));
+    TRY(model_forward_start(w->run, values, &input, f));
 fail:
-    ensemble_call_clear(&call);
+    ensemble_call_clear(&w->call);
+    return error;
+}
+
+static int finish_block(struct work *w, const struct block *b, struct tabft_failure *f)
+{
+    int error = 0;
+    TRY(model_forward_finish(w->run, w->logits, f));
+    TRY(file_scratch_put(w->scratch, w->logits, b->n * model_outputs(w->p->model) * sizeof *w->logits, f));
+fail:
     return error;
 }
 
@@ -276,15 +296,44 @@ fail:
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
+/* Block number i of those that all estimators make of rows [first, first + n), one estimator after the other. */
+static struct block block_of(const struct eval_predictor *p, size_t first, size_t n, size_t i)
+{
+    const size_t rows = p->plan.block_rows, each = (n + rows - 1) / rows, at = i % each * rows;
+    return (struct block){.estimator = i / each, .first = first + at, .n = smaller(rows, n - at), .begins = at == 0};
+}
+
+/* All of them. While a block is computed, if that is beside the host, the next one is prepared. */
+static int run_blocks(struct work *w, size_t first, size_t n, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct eval_predictor *p = w->p;
+    const size_t n_blocks = p->options.n_estimators * ((n + p->plan.block_rows - 1) / p->plan.block_rows);
+    struct block next = block_of(p, first, n, 0);
+    TRY(prepare_block(w, &next, f));
+    for (size_t i = 0; i < n_blocks; i++) {
+        const struct block b = next;
+        struct tabft_failure of_next = {0};
+        int code = 0;
+        TRY(start_block(w, &b, f));
+        if (i + 1 < n_blocks) {
+            next = block_of(p, first, n, i + 1);
+            code = prepare_block(w, &next, &of_next);
+        }
+        TRY(finish_block(w, &b, f));
+        if (code < 0) FAIL(f, code, "%s", of_next.message);
+    }
+fail:
+    return error;
+}
+
 /* All estimators on rows [first, first + n), then their results. */
 static int run_group(struct work *w, size_t first, size_t n, eval_rows_put *put, void *context, struct tabft_failure *f)
 {
     int error = 0;
     const struct eval_predictor *p = w->p;
-    const size_t block = p->plan.block_rows;
     TRY(file_scratch_open(&w->scratch, p->options.output != NULL ? p->options.output : "-", f));
-    for (size_t e = 0; e < p->options.n_estimators; e++)
-        for (size_t at = 0; at < n; at += block) TRY(run_block(w, e, first + at, smaller(block, n - at), at == 0, f));
+    TRY(run_blocks(w, first, n, f));
     for (size_t at = 0; at < n; at += p->result_rows) {
         const size_t rows = smaller(p->result_rows, n - at);
         TRY(finish_rows(w, first + at, at, rows, n, f));

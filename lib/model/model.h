@@ -134,22 +134,23 @@ int model_run_open(struct model_run **out, const struct model *m, struct model_s
                    struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Predictions in blocks of rows: a context is encoded once (model_keep_context: `input` with its query rows ignored),
  * what query rows need of each layer stays in the run's memory, and any number of blocks of query rows follow
- * (model_forward_kept: `input` is that context again, with the block's rows behind it, which are judged alone, see
- * struct model_input). Gives the bits of model_forward with queries_alone. `largest` has the rows of a block. */
+ * (model_forward: `input` is that context again, with the block's rows behind it, which are judged alone, see struct
+ * model_input). Gives the bits of a run that keeps nothing, with queries_alone. `largest` has the rows of a block. */
 int model_plan_kept(const struct model *m, struct model_shape largest, const struct tensor_backend *backend,
                     struct model_plan *plan, struct tabft_failure *f) TABFT_MUST_CHECK;
 int model_run_open_kept(struct model_run **out, const struct model *m, struct model_shape largest,
                         const struct tensor_backend *backend, struct tabft_failure *f) TABFT_MUST_CHECK;
 int model_keep_context(struct model_run *run, const float *values, const struct model_input *input,
                        struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Errors: as model_forward, and TABFT_USE for a context of another shape than the one that was kept. */
-int model_forward_kept(struct model_run *run, const float *values, const struct model_input *input, float *logits,
-                       struct tabft_failure *f) TABFT_MUST_CHECK;
-
 /* logits [n_query][model_outputs], on the host; values: flat weights, in the backend's memory as in all that follows.
- */
+ * Errors: of a run that keeps contexts also TABFT_USE for a context of another shape than the one that was kept. */
 int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
                   struct tabft_failure *f) TABFT_MUST_CHECK;
+/* The same in two pieces, so that what comes next is prepared on the host while a backend that computes beside it does:
+ * start (`input` is free again after it), then finish, which waits. model_keep_context does not wait, either. */
+int model_forward_start(struct model_run *run, const float *values, const struct model_input *input,
+                        struct tabft_failure *f) TABFT_MUST_CHECK;
+int model_forward_finish(struct model_run *run, float *logits, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* loss (times scale) and the whole gradient of it into gradient [model_parameters], overwritten or added to, in the
  * backend's memory. Errors: TABFT_INPUT when the loss or a number of the gradient is not finite; what was added stays. */
 int model_gradient(struct model_run *run, const float *values, const struct model_input *input,

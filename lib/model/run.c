@@ -19,10 +19,12 @@ struct model_run {
     bool keeps, has_context;
     struct model_shape kept; /* of the context that is kept */
     struct tape_memory memory;
-    void *inputs[2];       /* of the host, in turn memory.inputs: one is filled while calls may still read the other */
+    void *inputs[2];       /* of the host, in turn memory.inputs: one is filled while calls may still read the other; a
+                              kept context's is the second */
     double *sums;          /* in the backend's block: of the gradient's squares, which tell whether all is finite */
     double *outcome;       /* on the host: the loss, then the sums */
     struct tape *prepared; /* whose inputs are filled; NULL: none */
+    size_t n_started;      /* logits of the forward call that was started; 0: none */
     bool *used;            /* [largest.n_columns] */
 };
 
@@ -139,11 +141,12 @@ fail:
     return error;
 }
 
-/* What the host holds for a run: inputs for copies, with backward two of them, and the outcome. */
-static int host_bytes(const struct model *m, const struct tape_sizes *sizes, bool backward, size_t *out,
+/* What the host holds for a run: inputs for copies, with backward or a kept context two of them, and the outcome. */
+static int host_bytes(const struct model *m, const struct tape_sizes *sizes, bool backward, bool keeps, size_t *out,
                       struct tabft_failure *f)
 {
-    if (size_mul(sizes->inputs, backward ? 2 : 1, out) && size_add(*out, backward ? outcome_bytes(m) : 0, out))
+    if (size_mul(sizes->inputs, backward || keeps ? 2 : 1, out) &&
+        size_add(*out, backward ? outcome_bytes(m) : 0, out))
         return 0;
     return tabft_fail(f, TABFT_SYSTEM, "the inputs do not fit this machine; use fewer rows");
 }
@@ -156,7 +159,7 @@ int model_plan_kept(const struct model *m, struct model_shape largest, const str
     struct tape_sizes sizes;
     TRY(make_kept_plans(m, largest, backend, plans, &sizes, f));
     *plan = (struct model_plan){.weights = m->n_values * sizeof(float), .scratch = sizes.scratch, .kept = sizes.kept};
-    TRY(host_bytes(m, &sizes, false, &plan->host, f));
+    TRY(host_bytes(m, &sizes, false, true, &plan->host, f));
     if (!size_add(sizes.activations, sizes.kept, &plan->activations) ||
         !size_add(sizes.total, sizes.kept, &plan->total))
         FAIL(f, TABFT_SYSTEM, "what is kept of a context does not fit this machine; use fewer rows");
@@ -179,7 +182,7 @@ int model_plan(const struct model *m, struct model_shape shape, size_t recompute
                                 .total = sizes.total,
                                 .flops = sizes.work.flops,
                                 .bytes = sizes.work.bytes};
-    TRY(host_bytes(m, &sizes, backward, &plan->host, f));
+    TRY(host_bytes(m, &sizes, backward, false, &plan->host, f));
 fail:
     tape_plan_close(plans[0]);
     tape_plan_close(plans[1]);
@@ -225,7 +228,7 @@ static int take_memory(struct model_run *run, const struct tape_sizes *sizes, st
     const struct vectors *v = &run->backend->vectors;
     TRY(v->memory_new(v->state, &run->memory.block, sizes->total, "the tensors", f));
     if (sizes->kept > 0) TRY(v->memory_new(v->state, &run->memory.kept, sizes->kept, "what is kept of a context", f));
-    for (int i = 0; !v->host && i < (run->backward != NULL ? 2 : 1); i++)
+    for (int i = 0; !v->host && i < (run->backward != NULL || run->keeps ? 2 : 1); i++)
         TRY(host_memory_new(run, &run->inputs[i], sizes->inputs, f));
     run->memory.inputs = run->inputs[0];
     if (run->backward == NULL) return 0;
@@ -341,62 +344,58 @@ fail:
     return error;
 }
 
-static int take_logits(const struct model_run *run, const struct model_input *input, float *logits,
-                       struct tabft_failure *f)
-{
-    const struct vectors *v = &run->backend->vectors;
-    const size_t n = input->shape.n_query * model_outputs(run->m);
-    v->copy_out(v->state, logits, tape_plan_last(run->forward, &run->memory), n * sizeof *logits);
-    return v->finish(v->state, f);
-}
-
-int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
-                  struct tabft_failure *f)
-{
-    int error = 0;
-    assert(!run->keeps && run->prepared == NULL);
-    TRY(check_input(run, input, f));
-    TRY(run_part(run, MODEL_WHOLE, run->forward, values, input, f));
-    TRY(take_logits(run, input, logits, f));
-fail:
-    return error;
-}
-
 int model_keep_context(struct model_run *run, const float *values, const struct model_input *input,
                        struct tabft_failure *f)
 {
     int error = 0;
     struct model_input alone = *input;
-    assert(run->keeps);
+    assert(run->keeps && run->n_started == 0);
     alone.queries_alone = true;
     alone.shape.n_query = 1; /* none is looked at */
     run->has_context = false;
     TRY(check_input(run, &alone, f));
     alone.shape.n_query = 0;
+    run->memory.inputs = run->inputs[1];
     if (run->context != NULL) TRY(run_part(run, MODEL_CONTEXT, run->context, values, &alone, f));
-    TRY(run->backend->vectors.finish(run->backend->vectors.state, f)); /* the inputs are filled anew by the queries */
     run->kept = alone.shape;
     run->has_context = true;
 fail:
     return error;
 }
 
-int model_forward_kept(struct model_run *run, const float *values, const struct model_input *input, float *logits,
-                       struct tabft_failure *f)
+int model_forward_start(struct model_run *run, const float *values, const struct model_input *input,
+                        struct tabft_failure *f)
 {
     int error = 0;
-    struct model_input alone = *input;
-    assert(run->keeps);
-    alone.queries_alone = true;
-    TRY(check_input(run, &alone, f));
-    if (!run->has_context || input->shape.n_context != run->kept.n_context ||
-        input->shape.n_columns != run->kept.n_columns)
+    struct model_input own = *input;
+    assert(run->prepared == NULL && run->n_started == 0);
+    own.queries_alone = own.queries_alone || run->keeps;
+    TRY(check_input(run, &own, f));
+    if (run->keeps && (!run->has_context || input->shape.n_context != run->kept.n_context ||
+                       input->shape.n_columns != run->kept.n_columns))
         FAIL(f, TABFT_USE, "%zu context rows of %zu columns are not the context that was encoded",
              input->shape.n_context, input->shape.n_columns);
-    TRY(run_part(run, MODEL_QUERY, run->forward, values, &alone, f));
-    TRY(take_logits(run, input, logits, f));
+    run->memory.inputs = run->inputs[0];
+    TRY(run_part(run, run->keeps ? MODEL_QUERY : MODEL_WHOLE, run->forward, values, &own, f));
+    run->n_started = input->shape.n_query * model_outputs(run->m);
 fail:
     return error;
+}
+
+int model_forward_finish(struct model_run *run, float *logits, struct tabft_failure *f)
+{
+    const struct vectors *v = &run->backend->vectors;
+    assert(run->n_started > 0);
+    v->copy_out(v->state, logits, tape_plan_last(run->forward, &run->memory), run->n_started * sizeof *logits);
+    run->n_started = 0;
+    return v->finish(v->state, f);
+}
+
+int model_forward(struct model_run *run, const float *values, const struct model_input *input, float *logits,
+                  struct tabft_failure *f)
+{
+    const int error = model_forward_start(run, values, input, f);
+    return error < 0 ? error : model_forward_finish(run, logits, f);
 }
 
 /* ---- backward ---- */

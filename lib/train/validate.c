@@ -14,6 +14,7 @@ struct room {
     struct ensemble *ensemble;
     struct model_run *run;
     struct ensemble_columns context, query;
+    struct ensemble_call call; /* of the estimator to come */
     double *x_context, *x_query;
     size_t begin, end;   /* this rank's estimators */
     size_t result_bytes; /* of one estimator's results */
@@ -80,6 +81,7 @@ fail:
 
 static void room_close(struct room *r)
 {
+    ensemble_call_clear(&r->call);
     ensemble_close(r->ensemble);
     model_run_close(r->run);
     free(r->x_context);
@@ -89,24 +91,52 @@ static void room_close(struct room *r)
     free(r->results);
 }
 
-static int predict(struct trainer *t, struct room *r, size_t estimator, struct tabft_failure *f)
+/* What an estimator makes of the rows, into r->call. */
+static int prepare(struct trainer *t, struct room *r, size_t estimator, struct tabft_failure *f)
+{
+    const int error = ensemble_call(r->ensemble, estimator, &r->query, t->pool, &r->call, f);
+    if (error < 0) (void)tabft_fail_prefix(f, "validation, estimator %zu", estimator);
+    return error;
+}
+
+/* What was prepared, through the network; r->call is free then. */
+static int start(struct trainer *t, struct room *r, struct tabft_failure *f)
+{
+    const struct model_input input = {
+        .shape = {.n_context = r->call.n_context, .n_query = r->call.n_query, .n_columns = r->call.n_columns},
+        .x = r->call.x,
+        .y_context = r->call.y_context,
+    };
+    const int error = model_forward_start(r->run, t->values, &input, f);
+    ensemble_call_clear(&r->call);
+    return error;
+}
+
+static int finish(struct trainer *t, struct room *r, size_t estimator, struct tabft_failure *f)
 {
     int error = 0;
-    struct ensemble_call call = {0};
-    TRY(ensemble_call(r->ensemble, estimator, &r->query, t->pool, &call, f));
-    struct model_input input = {
-        .shape = {.n_context = call.n_context, .n_query = call.n_query, .n_columns = call.n_columns},
-        .x = call.x,
-        .y_context = call.y_context,
-    };
     void *result = r->results + estimator * r->result_bytes;
-    TRY(model_forward(r->run, t->values, &input, t->data.is_regression ? r->logits : result, f));
+    TRY(model_forward_finish(r->run, t->data.is_regression ? r->logits : result, f));
     if (t->data.is_regression)
         TRY(ensemble_add_means(r->ensemble, estimator, r->logits, t->data.n_valid, t->borders,
                                model_outputs(t->model) + 1, result, f));
 fail:
-    ensemble_call_clear(&call);
+    return error;
+}
+
+/* One estimator, which is prepared unless it is this rank's first; while it runs, if it does so beside the host, the next
+ * one is prepared. */
+static int predict(struct trainer *t, struct room *r, size_t estimator, struct tabft_failure *f)
+{
+    int error = 0, next = 0;
+    struct tabft_failure of_next = {0};
+    if (estimator == r->begin) TRY(prepare(t, r, estimator, f));
+    error = start(t, r, f);
+    if (error == 0 && estimator + 1 < r->end) next = prepare(t, r, estimator + 1, &of_next);
+    if (error == 0) error = finish(t, r, estimator, f);
     if (error < 0) (void)tabft_fail_prefix(f, "validation, estimator %zu", estimator);
+    else if (next < 0) FAIL(f, next, "%s", of_next.message);
+fail:
     return error;
 }
 

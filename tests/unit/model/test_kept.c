@@ -60,7 +60,7 @@ static void forward_block(struct model_run *run, const struct model *m, const fl
     memcpy(block, x, CONTEXT * COLUMNS * sizeof *x);
     for (size_t i = 0; i < n; i++)
         memcpy(block + (CONTEXT + i) * COLUMNS, x + (CONTEXT + order[first + i]) * COLUMNS, COLUMNS * sizeof *x);
-    MUST(model_forward_kept(run, model_values(m), &input, out, &f));
+    MUST(model_forward(run, model_values(m), &input, out, &f));
     for (size_t i = 0; i < n; i++) memcpy(logits + order[first + i] * width, out + i * width, width * sizeof *out);
 }
 
@@ -151,16 +151,16 @@ START_TEST(plans_and_refusals)
     ck_assert_uint_gt(small.activations, small.kept);
     ck_assert_uint_eq(small.activations + small.scratch, small.total);
     MUST(model_run_open_kept(&run, m, input.shape, unit_cpu(NULL), &f));
-    MUST_FAIL(model_forward_kept(run, model_values(m), &input, logits, &f), TABFT_USE, "not the context");
+    MUST_FAIL(model_forward(run, model_values(m), &input, logits, &f), TABFT_USE, "not the context");
     MUST(model_keep_context(run, model_values(m), &input, &f));
-    MUST(model_forward_kept(run, model_values(m), &input, logits, &f));
+    MUST(model_forward(run, model_values(m), &input, logits, &f));
     input.shape.n_columns--;
-    MUST_FAIL(model_forward_kept(run, model_values(m), &input, logits, &f), TABFT_USE, "not the context");
+    MUST_FAIL(model_forward(run, model_values(m), &input, logits, &f), TABFT_USE, "not the context");
     input.shape.n_columns++;
     y[2] = 99;
     MUST_FAIL(model_keep_context(run, model_values(m), &input, &f), TABFT_INPUT, "context row 2");
     y[2] = 0;
-    MUST_FAIL(model_forward_kept(run, model_values(m), &input, logits, &f), TABFT_USE, "not the context");
+    MUST_FAIL(model_forward(run, model_values(m), &input, logits, &f), TABFT_USE, "not the context");
     model_run_close(run);
     model_close(m);
 }
