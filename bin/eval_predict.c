@@ -248,7 +248,7 @@ int eval_predict_run(int argc, char **argv, struct tabft_failure *f)
     closing = w;
     w = NULL;
     TRY(eval_prediction_writer_close(closing, f));
-    TRY(eval_tell_left_out(s.train, f));
+    TRY(eval_tell_left_out(s.train, s.test, f));
 fail:
     free(made_by);
     eval_prediction_writer_abandon(w);

@@ -9,7 +9,31 @@
 #include "table/table.h"
 #include "tool.h"
 
-int eval_tell_left_out(const struct table *train, struct tabft_failure *f)
+static void tell(const char *column, const char *why)
+{
+    (void)fputs("tabft-eval: column ", stderr);
+    tool_put_text(stderr, column);
+    (void)fprintf(stderr, " is left out: %s\n", why);
+}
+
+static int tell_unknown(const struct table *train, const struct table *test, struct tabft_failure *f)
+{
+    int error = 0;
+    size_t *place = NULL;
+    bool *known = NULL;
+    TRY(memory_new(&place, train->n_columns, sizeof *place, "a table's columns", f));
+    TRY(memory_new(&known, test->n_columns, sizeof *known, "a table's columns", f));
+    TRY(table_match(train, test, place, f));
+    for (size_t i = 0; i < train->n_columns; i++) known[place[i]] = true;
+    for (size_t i = 0; i < test->n_columns; i++)
+        if (!known[i]) tell(test->column[i].name, "not in the training table");
+fail:
+    free(known);
+    free(place);
+    return error;
+}
+
+int eval_tell_left_out(const struct table *train, const struct table *test, struct tabft_failure *f)
 {
     int error = 0;
     size_t *used = NULL, n_used;
@@ -17,12 +41,9 @@ int eval_tell_left_out(const struct table *train, struct tabft_failure *f)
     TRY(memory_new(&used, train->n_columns, sizeof *used, "a table's columns", f));
     TRY(memory_new(&use, train->n_columns, sizeof *use, "a table's columns", f));
     TRY(ensemble_useful_columns(train, use, used, &n_used, f));
-    for (size_t i = 0; i < train->n_columns; i++) {
-        if (use[i] == ENSEMBLE_USED) continue;
-        (void)fputs("tabft-eval: column ", stderr);
-        tool_put_text(stderr, train->column[i].name);
-        (void)fprintf(stderr, " is left out: %s\n", ensemble_use_name(use[i]));
-    }
+    for (size_t i = 0; i < train->n_columns; i++)
+        if (use[i] != ENSEMBLE_USED) tell(train->column[i].name, ensemble_use_name(use[i]));
+    TRY(tell_unknown(train, test, f));
 fail:
     free(use);
     free(used);

@@ -16,8 +16,9 @@ enum { EVAL_THREADS_MAX = 1024 };
 /* n_threads 0: all CPUs this process may use. */
 int eval_open_pool(uint64_t n_threads, struct threads **pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* A line on stderr for each column of the training table that told nothing and was left out. */
-int eval_tell_left_out(const struct table *train, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* A line on stderr for each column that was left out: of the training table, for it tells nothing, or of the test table
+ * alone. */
+int eval_tell_left_out(const struct table *train, const struct table *test, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The plan on stdout. */
 void eval_put_plan(const struct eval_plan *p);
 

@@ -21,7 +21,7 @@ static int check_options(const struct ensemble_options *o, const struct config *
         return tabft_fail(f, TABFT_USE, "targets: numbers, whose probabilities cannot be balanced; leave that out");
     if (is_regression && o->n_classes == 0) return 0;
     if (is_regression) return tabft_fail(f, TABFT_USE, "targets: numbers and %zu classes at once", o->n_classes);
-    if (o->n_classes < 2)
+    if (o->n_classes < (o->phase == ENSEMBLE_PREDICTION ? 1 : 2))
         return tabft_fail(f, TABFT_INPUT, "labels: %zu class in the training table; at least 2 are needed",
                           o->n_classes);
     if (o->n_classes > c->max_classes)
@@ -38,9 +38,9 @@ static int check_finite(const struct ensemble *e, const struct ensemble_columns 
     for (size_t i = 0; !e->config.passes_infinities && i < n; i++)
         if (isinf(part->x[i]))
             return tabft_fail(f, TABFT_INPUT,
-                              "%s row %zu, column %zu: infinite, and the checkpoint does not pass "
+                              "%s row %zu (from 0), %s: infinite, and the checkpoint does not pass "
                               "infinities on (PASSTHROUGH_INF); replace it by a number or a gap",
-                              what, i / part->n_columns + 1, i % part->n_columns + 1);
+                              what, i / part->n_columns, column_label(part, i % part->n_columns).text);
     return 0;
 }
 
@@ -56,7 +56,7 @@ static int check_parts(const struct ensemble *e, struct tabft_failure *f)
     if (e->query != NULL) TRY(check_finite(e, e->query, "query", f));
     for (size_t i = 0; e->y != NULL && i < e->context->n_rows; i++)
         if (e->y[i] < 0 || (size_t)e->y[i] >= e->n_classes)
-            FAIL(f, TABFT_INPUT, "context row %zu: class code %d of %zu classes", i + 1, e->y[i], e->n_classes);
+            FAIL(f, TABFT_INPUT, "context row %zu (from 0): class code %d of %zu classes", i, e->y[i], e->n_classes);
     return 0;
 fail:
     return error;
@@ -201,6 +201,7 @@ static int gather(const struct gathering *g, struct threads *pool, struct tabft_
     for (size_t j = 0; j < g->estimator->n_columns; j++) {
         size_t column = g->estimator->column != NULL ? g->estimator->column[j] : j;
         TRY(frame_append(g->x, g->e->kind[column].kind == KIND_CATEGORY, f));
+        g->x->column[j].source = column;
     }
     threads_run(pool, (g->x->n_rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK, gather_block, (void *)(uintptr_t)g);
     return 0;
@@ -230,7 +231,7 @@ static int cast(const struct frame *x, float *out, struct threads *pool, struct 
     threads_run(pool, (x->n_rows + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK, cast_block, &c);
     for (size_t i = 0; i < x->n_rows * x->n_columns; i++)
         if (isinf(out[i]) && !isinf(x->column[i % x->n_columns].value[i / x->n_columns]))
-            return frame_refuse_large(x, i / x->n_columns, f);
+            return frame_refuse_large(x, i / x->n_columns, i % x->n_columns, f);
     return 0;
 }
 
@@ -313,6 +314,7 @@ int ensemble_call(const struct ensemble *e, size_t estimator, const struct ensem
     call->n_query = query != NULL ? query->n_rows : 0;
     if (!size_add(call->n_context, call->n_query, &n_rows)) n_rows = SIZE_MAX;
     TRY(frame_open(&x, call->n_context, n_rows, f));
+    x.table = e->context;
     struct gathering g = {e, s, query, &x};
     TRY(gather(&g, pool, f));
     TRY(run_steps(e, s, &x, pool, call, f));

@@ -27,6 +27,7 @@ struct ensemble_columns {
     /* [n_columns] or NULL: ensemble_missing_rank of each text column. TabPFN ranks the gaps of a text column with more
      * than 30 texts as one more text, which moves those behind it; without these ranks nothing moves. */
     const double *missing_rank;
+    const char *const *name; /* [n_columns] or NULL: what failures call the columns */
 };
 #define ENSEMBLE_UNSEEN (-1.0)
 
@@ -71,7 +72,7 @@ struct ensemble_options {
     size_t n_estimators;     /* >= 1 */
     uint32_t seed;           /* TabPFN's random_state with use_fixed_preprocessing_seed */
     enum ensemble_phase phase;
-    size_t n_classes; /* >= 2, at most the config's MAX_NUMBER_OF_CLASSES */
+    size_t n_classes; /* >= 2, of ENSEMBLE_PREDICTION >= 1, at most the config's MAX_NUMBER_OF_CLASSES */
     /* The checkpoint's architecture_name (with or without the quotes of the metadata's JSON): picks the preset where
      * there is no inference_config. NULL or "tabpfn_v2": v2's preset, any other: v2.5's, as TabPFN does. */
     const char *architecture;

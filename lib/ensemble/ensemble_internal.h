@@ -15,6 +15,7 @@ struct frame_column {
     double *value;    /* [n_rows], owned by the frame; NaN where missing, always the positive quiet one */
     bool is_category; /* codes rather than a quantity, for the steps that tell them apart */
     bool waits;       /* is reshaped by step_single */
+    size_t source;    /* the table's column that it is, reshaped or not; SIZE_MAX: computed from several */
     /* [n_rows] or NULL: 1 and -1 where the value was infinite; a gap stands there until step_infinities_back. */
     int8_t *infinity;
 };
@@ -22,6 +23,7 @@ struct frame {
     size_t n_context, n_rows;
     size_t n_columns, room;
     struct frame_column *column;
+    const struct ensemble_columns *table; /* whose columns `source` counts; for failures */
     size_t n_marks;
     int8_t **mark; /* [n_marks]: what the columns' `infinity` point to */
 };
@@ -31,8 +33,13 @@ int frame_append(struct frame *x, bool is_category, struct tabft_failure *f) TAB
 /* Column i becomes the old column order[i]; columns that order does not name are dropped. n <= x->n_columns, no index
  * twice. */
 int frame_select(struct frame *x, const size_t *order, size_t n, struct tabft_failure *f) TABFT_MUST_CHECK;
-/* Records that a value of a row is too large for float32. */
-int frame_refuse_large(const struct frame *x, size_t row, struct tabft_failure *f);
+/* What a failure calls a column of a table. */
+struct column_label {
+    char text[96];
+};
+struct column_label column_label(const struct ensemble_columns *table, size_t column);
+/* Records that a value is too large for float32. */
+int frame_refuse_large(const struct frame *x, size_t row, size_t column, struct tabft_failure *f);
 void frame_close(struct frame *x);
 
 /* ---- Numbers as numpy computes them (numbers.c) ---- */

@@ -1,4 +1,5 @@
 #define TABFT_ENSEMBLE_ROOM
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -18,7 +19,7 @@ int frame_append(struct frame *x, bool is_category, struct tabft_failure *f)
         x->room *= 2;
     }
     struct frame_column *c = &x->column[x->n_columns];
-    *c = (struct frame_column){.is_category = is_category};
+    *c = (struct frame_column){.is_category = is_category, .source = SIZE_MAX};
     TRY(memory_new(&c->value, x->n_rows, sizeof *c->value, "a column of an estimator", f));
     x->n_columns++;
     return 0;
@@ -42,11 +43,23 @@ int frame_select(struct frame *x, const size_t *order, size_t n, struct tabft_fa
     return 0;
 }
 
-int frame_refuse_large(const struct frame *x, size_t row, struct tabft_failure *f)
+struct column_label column_label(const struct ensemble_columns *table, size_t column)
+{
+    struct column_label out;
+    if (column == SIZE_MAX) (void)snprintf(out.text, sizeof out.text, "computed from several columns");
+    else if (table->name != NULL) (void)snprintf(out.text, sizeof out.text, "column \"%.80s\"", table->name[column]);
+    else (void)snprintf(out.text, sizeof out.text, "column %zu", column);
+    return out;
+}
+
+int frame_refuse_large(const struct frame *x, size_t row, size_t column, struct tabft_failure *f)
 {
     const bool is_context = row < x->n_context;
-    return tabft_fail(f, TABFT_INPUT, "%s row %zu: a value is too large for the network's float32; scale that column",
-                      is_context ? "context" : "query", row - (is_context ? 0 : x->n_context) + 1);
+    const struct column_label label = column_label(x->table, x->column[column].source);
+    return tabft_fail(f, TABFT_INPUT,
+                      "%s row %zu (from 0), %s: a value is too large for the network's float32; scale it, or mark such "
+                      "cells as missing",
+                      is_context ? "context" : "query", row - (is_context ? 0 : x->n_context), label.text);
 }
 
 void frame_close(struct frame *x)

@@ -34,6 +34,7 @@ int ensemble_limits(const char *architecture, const char *inference_config, stru
     TRY(read_limit(config, "MAX_NUMBER_OF_CLASSES", &out->classes, f));
     TRY(read_limit(config, "MAX_NUMBER_OF_FEATURES", &out->columns, f));
     TRY(read_limit(config, "MAX_NUMBER_OF_SAMPLES", &out->rows, f));
+    out->takes_infinities = json_is_true(json_object_get(config, "PASSTHROUGH_INF"));
 fail:
     json_decref(config);
     return error;

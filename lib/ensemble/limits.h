@@ -2,12 +2,14 @@
 #ifndef TABFT_ENSEMBLE_LIMITS_H
 #define TABFT_ENSEMBLE_LIMITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/failure.h"
 
 struct ensemble_limits {
     size_t classes, columns, rows; /* SIZE_MAX: none */
+    bool takes_infinities;         /* PASSTHROUGH_INF */
 };
 
 /* The limits of a checkpoint's inference_config (JSON text); of what is not in it, and of all where it is NULL, those

@@ -52,6 +52,7 @@ static int append_copies(struct frame *x, size_t *which, size_t n, struct tabft_
         size_t copy = x->n_columns - 1;
         memcpy(x->column[copy].value, x->column[which[i]].value, x->n_rows * sizeof(double));
         x->column[copy].infinity = x->column[which[i]].infinity;
+        x->column[copy].source = x->column[which[i]].source;
         which[i] = copy;
     }
     return 0;
@@ -148,7 +149,7 @@ int step_single(struct frame *x, const struct preprocessor *p, struct threads *p
     threads_run(pool, x->n_columns, round_column, x);
     for (size_t i = 0; i < x->n_rows; i++)
         for (size_t j = 0; j < x->n_columns; j++)
-            if (isinf(x->column[j].value[i])) TRY(frame_refuse_large(x, i, f));
+            if (isinf(x->column[j].value[i])) TRY(frame_refuse_large(x, i, j, f));
     if (n > 0)
         TRY(reshape_all((struct job){.x = x, .reshape = p->reshape, .run = p->reshape->run_single, .which = which}, n,
                         pool, f));

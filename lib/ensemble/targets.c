@@ -21,7 +21,7 @@ static int check(const double *y, size_t n, struct tabft_failure *f)
 {
     for (size_t i = 0; i < n; i++)
         if (!isfinite(y[i]))
-            return tabft_fail(f, TABFT_INPUT, "context row %zu: the target is not a number; leave the row out", i + 1);
+            return tabft_fail(f, TABFT_INPUT, "context row %zu (from 0): the target is not a number; leave the row out", i);
     return 0;
 }
 

@@ -13,6 +13,7 @@ static int lists_new(struct eval_columns *c, size_t n, struct tabft_failure *f)
     TRY(memory_new(&c->train_column, n, sizeof *c->train_column, "a table's columns", f));
     TRY(memory_new(&c->test_column, n, sizeof *c->test_column, "a table's columns", f));
     TRY(memory_new(&c->is_text, n, sizeof *c->is_text, "a table's columns", f));
+    TRY(memory_new(&c->name, n, sizeof *c->name, "a table's columns", f));
     TRY(memory_new(&c->missing_rank, n, sizeof *c->missing_rank, "a table's columns", f));
     TRY(memory_new(&c->train_rank, n, sizeof *c->train_rank, "a table's columns", f));
     TRY(memory_new(&c->test_rank, n, sizeof *c->test_rank, "a table's columns", f));
@@ -47,6 +48,7 @@ int eval_columns_open(struct eval_columns *out, const struct table *train, const
     TRY(ensemble_useful_columns(train, use, c.train_column, &c.n, f));
     for (size_t i = 0; i < c.n; i++) {
         c.test_column[i] = map[c.train_column[i]];
+        c.name[i] = train->column[c.train_column[i]].name;
         TRY(rank_texts(&c, i, f));
     }
     *out = c;
@@ -67,6 +69,7 @@ void eval_columns_clear(struct eval_columns *c)
     free(c->train_column);
     free(c->test_column);
     free(c->is_text);
+    free(c->name);
     free(c->missing_rank);
     free(c->train_rank);
     free(c->test_rank);
@@ -99,6 +102,10 @@ int eval_columns_rows(const struct eval_columns *c, const size_t *row, size_t n_
 
 struct ensemble_columns eval_columns_matrix(const struct eval_columns *c, const double *x, size_t n_rows)
 {
-    return (struct ensemble_columns){
-        .n_rows = n_rows, .n_columns = c->n, .x = x, .is_text = c->is_text, .missing_rank = c->missing_rank};
+    return (struct ensemble_columns){.n_rows = n_rows,
+                                     .n_columns = c->n,
+                                     .x = x,
+                                     .is_text = c->is_text,
+                                     .missing_rank = c->missing_rank,
+                                     .name = c->name};
 }

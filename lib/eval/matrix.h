@@ -15,6 +15,7 @@ struct eval_columns {
     size_t n;
     size_t *train_column, *test_column; /* [n] places in the tables */
     bool *is_text;                      /* [n] */
+    const char **name;                  /* [n] the training table's */
     double *missing_rank;               /* [n] */
     double **train_rank, **test_rank;   /* [n] by code; NULL for numbers */
 };

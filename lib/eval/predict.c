@@ -18,7 +18,7 @@
 static int choose_rows(struct eval_predictor *p, struct tabft_failure *f)
 {
     const size_t all = p->test->n_rows, first = p->options.first_row;
-    if (all == 0) return tabft_fail(f, TABFT_INPUT, "%s: has no rows to predict", p->test->path);
+    if (all == 0) return tabft_fail(f, TABFT_INPUT, "%s: has no rows to predict; pack some", p->test->path);
     if (first >= all || p->options.n_rows > all - first)
         return tabft_fail(f, TABFT_USE, "%s: has %zu rows; rows %zu (from 0) and %zu more are not all there",
                           p->test->path, all, first, p->options.n_rows);
@@ -31,6 +31,7 @@ static int find_answers(struct eval_predictor *p, struct tabft_failure *f)
     int error = 0;
     if (!p->train->has_target)
         FAIL(f, TABFT_INPUT, "%s: has no target to learn from; pack it with --target COLUMN", p->train->path);
+    if (p->train->n_rows == 0) FAIL(f, TABFT_INPUT, "%s: has no rows to learn from; pack some", p->train->path);
     if (p->train->task == TABLE_REGRESSION) return predict_numbers(p, f);
     TRY(predict_classes(p, f));
     TRY(predict_truths(p, f));

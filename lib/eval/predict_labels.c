@@ -37,8 +37,6 @@ int predict_classes(struct eval_predictor *w, struct tabft_failure *f)
     for (size_t i = 0; i < train->n_rows; i++) w->y_context[i] = class_of[(size_t)train->target.value[i]];
     if (model_task(w->model) != MODEL_CLASSIFICATION)
         FAIL(f, TABFT_INPUT, "model: is for regression; take a classifier's");
-    if (p->n_classes < 2)
-        FAIL(f, TABFT_INPUT, "%s: all rows have one label; there is nothing to tell apart", train->path);
     if (p->n_classes > model_outputs(w->model))
         FAIL(f, TABFT_INPUT, "%s: has %zu labels, the model's head %zu; take a model with a larger head", train->path,
              p->n_classes, model_outputs(w->model));

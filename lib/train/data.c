@@ -23,10 +23,7 @@ static int load_valid(struct train_data *d, const struct train_options *o, struc
     TRY(memory_new(&map, d->table->n_columns, sizeof *map, "the columns", f));
     TRY(memory_new(&d->valid_column, d->n_columns, sizeof *d->valid_column, "the columns", f));
     TRY(table_match(d->table, d->valid, map, f));
-    for (size_t i = 0; i < d->n_columns; i++) {
-        d->valid_column[i] = map[d->column[i]];
-        TRY(data_check_finite(d->valid, d->valid_column[i], pool, f));
-    }
+    for (size_t i = 0; i < d->n_columns; i++) d->valid_column[i] = map[d->column[i]];
 fail:
     free(map);
     return error;
@@ -50,11 +47,13 @@ static int rank_texts(struct train_data *d, struct tabft_failure *f)
 {
     int error = 0;
     TRY(memory_new(&d->is_text, d->n_columns, sizeof *d->is_text, "the columns", f));
+    TRY(memory_new(&d->name, d->n_columns, sizeof *d->name, "the columns", f));
     TRY(memory_new(&d->missing_rank, d->n_columns, sizeof *d->missing_rank, "the columns", f));
     TRY(memory_new(&d->rank, d->n_columns, sizeof *d->rank, "the columns", f));
     TRY(memory_new(&d->valid_rank, d->n_columns, sizeof *d->valid_rank, "the columns", f));
     for (size_t i = 0; i < d->n_columns; i++) {
         d->is_text[i] = d->table->column[d->column[i]].kind == TABLE_TEXT;
+        d->name[i] = d->table->column[d->column[i]].name;
         if (d->is_text[i]) TRY(rank_column(d, i, f));
     }
 fail:
@@ -79,13 +78,22 @@ int train_data_open(struct train_data *d, const struct train_options *o, struct 
     TRY(data_check_records(t, o, d->n_classes, d->is_regression ? "" : d->label[0], f));
     if (d->is_regression) TRY(data_check_varied(t, f));
     TRY(data_judge_columns(d, f));
-    for (size_t i = 0; i < d->n_columns; i++) TRY(data_check_finite(t, d->column[i], pool, f));
     if (o->valid != NULL) TRY(load_valid(d, o, pool, f));
     TRY(rank_texts(d, f));
     TRY(data_take_rows(d, o, class_of, f));
 fail:
     free(class_of);
     if (error < 0) train_data_clear(d);
+    return error;
+}
+
+int train_data_check_finite(const struct train_data *d, struct tabft_failure *f)
+{
+    int error = 0;
+    for (size_t i = 0; i < d->n_columns; i++) TRY(data_check_finite(d->table, d->column[i], d->pool, f));
+    for (size_t i = 0; d->valid != NULL && i < d->n_columns; i++)
+        TRY(data_check_finite(d->valid, d->valid_column[i], d->pool, f));
+fail:
     return error;
 }
 
@@ -101,6 +109,7 @@ void train_data_clear(struct train_data *d)
     free(d->rank);
     free(d->valid_rank);
     free(d->is_text);
+    free(d->name);
     free(d->missing_rank);
     free(d->column);
     free(d->valid_column);
@@ -117,8 +126,12 @@ void train_data_clear(struct train_data *d)
 
 struct ensemble_columns train_data_columns(const struct train_data *d, const double *x, size_t n_rows)
 {
-    return (struct ensemble_columns){
-        .n_rows = n_rows, .n_columns = d->n_columns, .x = x, .is_text = d->is_text, .missing_rank = d->missing_rank};
+    return (struct ensemble_columns){.n_rows = n_rows,
+                                     .n_columns = d->n_columns,
+                                     .x = x,
+                                     .is_text = d->is_text,
+                                     .missing_rank = d->missing_rank,
+                                     .name = d->name};
 }
 
 enum train_metric train_data_metric(const struct train_data *d, const struct train_options *o)

@@ -31,6 +31,7 @@ struct train_data {
     size_t *valid_column;        /* [n_columns] the same columns' places in `valid` */
     enum ensemble_use *use;      /* [table->n_columns] why others do not */
     bool *is_text;               /* [n_columns] */
+    const char **name;           /* [n_columns] */
     double *missing_rank;        /* [n_columns] of text: see ensemble_columns */
     double **rank, **valid_rank; /* [n_columns] of text: [n_dictionary] ranks of the tables' codes; NULL for numbers */
     bool is_regression;          /* then there are targets, else classes and labels */
@@ -47,11 +48,13 @@ struct train_data {
 };
 
 /* Opens and checks all but the cells of columns (node_table_open, train_data_stream). Errors: TABFT_INPUT for no or
- * too few records, one class or target value, infinities, a target with gaps, a class that the validation rows lack
+ * too few records, one class or target value, a target with gaps, a class that the validation rows lack
  * where the metric needs it; TABFT_USE for options of the other task; what table_open says. */
 int train_data_open(struct train_data *d, const struct train_options *o, struct threads *pool,
                     struct tabft_failure *f) TABFT_MUST_CHECK;
 void train_data_clear(struct train_data *d);
+/* For a network that takes no infinities. Errors: TABFT_INPUT with column and record. */
+int train_data_check_finite(const struct train_data *d, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* --stream: from now on cells come from disk, those of expected chunks (train_data_expect) ahead of their time. */
 int train_data_stream(struct train_data *d, const struct train_options *o, const struct train_sizes *sizes,
                       struct tabft_failure *f) TABFT_MUST_CHECK;

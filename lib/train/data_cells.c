@@ -60,7 +60,7 @@ int data_check_finite(const struct table *t, size_t column, struct threads *pool
     TRY(table_read_column(t, column, pool, value, f));
     while (first + 1 < t->n_rows && !isinf(value[first])) first++;
     FAIL(f, TABFT_INPUT,
-         "%s: column \"%s\" is infinite in record %zu; networks take finite numbers or gaps: mark such cells as "
+         "%s: column \"%s\" is infinite in record %zu; this network takes finite numbers or gaps: mark such cells as "
          "missing",
          t->path, t->column[column].name, first + 1);
 fail:

@@ -120,6 +120,14 @@ static enum run_folder_use folder_use(const struct trainer *t)
     return t->resume ? RUN_FOLDER_RESUME : t->o->force ? RUN_FOLDER_FORCE : RUN_FOLDER_NEW;
 }
 
+static int check_infinities(const struct trainer *t, struct tabft_failure *f)
+{
+    struct ensemble_limits limits;
+    int error = ensemble_limits(model_architecture(t->model), model_inference_config(t->model), &limits, f);
+    if (error < 0 || limits.takes_infinities) return error;
+    return train_data_check_finite(&t->data, f);
+}
+
 static int load(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
@@ -130,6 +138,7 @@ static int load(struct trainer *t, struct tabft_failure *f)
     TRY(train_data_open(&t->data, t->o, t->pool, f));
     TRY(load_model(t, f));
     TRY(trainer_check_model(t->model, t->o, t->data.is_regression, t->data.n_classes, f));
+    TRY(check_infinities(t, f));
 fail:
     return error;
 }

@@ -149,12 +149,19 @@ tabft-prep cat bare-pred.tbf | cut -d , -f 3- >bare-pred.csv
 cut -d , -f 3- gap-pred.csv | cmp - bare-pred.csv || bad 'predictions depend on whether labels are there'
 refuse 3 'no row has a label' tabft-eval score bare-pred.tbf
 
+# Columns are found by name, and one that the training table lacks is left out by name.
+awk -F , -v OFS=, '{ print $3, NR == 1 ? "more" : NR, $2, $1 }' "$case10/test_gap.csv" >turned.csv
+pack grade turned.csv turned.tbf
+predict gap.tbf turned.tbf turned-pred.tbf 2>err
+grep -q 'column more is left out: not in the training table' err || bad "nothing is said of a column too many: $(cat err)"
+tabft-prep cat turned-pred.tbf | cmp - gap-pred.csv || bad 'the order of columns shows in predictions'
+
 # Refusals.
 cut -d , -f 1,3 "$case10/test_gap.csv" >narrow.csv
 pack grade narrow.csv narrow.tbf
 sed '3s/^[^,]*/inf/' "$case10/test_gap.csv" >infinite.csv
 pack grade infinite.csv infinite.tbf
-refuse 3 'infinite.tbf: query row 2' \
+refuse 3 'infinite.tbf: query row 1 (from 0), column "f1": infinite' \
     tabft-eval predict --model "$small" --train gap.tbf --test infinite.tbf -o infinite-pred.tbf
 refuse 3 f2 tabft-eval predict --model "$small" --train gap.tbf --test narrow.tbf -o narrow-pred.tbf
 refuse 2 gap-pred.tbf tabft-eval predict --model "$small" --train gap.tbf --test gap-test.tbf -o gap-pred.tbf

@@ -42,6 +42,19 @@ done
 printf 'x,y\n1,0\n2,1\ninf,0\n4,1\n5,0\n6,1\n7,0\n8,1\n' >inf.csv
 pack y inf.csv inf.tbf
 refuses 3 'column "x" is infinite in record 3' "$@" --out run --data inf.tbf
+# But where the checkpoint passes infinities on to the network, it learns from them: its header with that field.
+old=$(od -A n -t u8 -N 8 -- "$model" | tr -d ' ')
+head -c $((old + 8)) -- "$model" | tail -c "$old" | sed 's/"__metadata__":{/&"inference_config":"{\\"PASSTHROUGH_INF\\": true,\
+\\"PREPROCESS_TRANSFORMS\\": [{\\"name\\": \\"none\\"}]}",/' | tr '\n' ' ' >header
+new=$(wc -c <header)
+for shift in 0 8 16 24 32 40 48 56; do
+    # shellcheck disable=SC2059 # a byte by its number
+    printf "\\$(printf %03o $((new >> shift & 255)))"
+done >passes.safetensors
+cat header >>passes.safetensors
+tail -c +$((old + 9)) -- "$model" >>passes.safetensors
+"$@" --out run-inf --data inf.tbf --model passes.safetensors --epochs 1 --validation-split 0 >out 2>&1 ||
+    fail "infinities that the checkpoint passes on are refused: $(cat out)"
 printf 'x,y\n1,0\n2,1\n3,\n4,1\n5,0\n6,1\n7,0\n8,1\n' >gap.csv
 pack y gap.csv gap.tbf
 refuses 3 'the target "y" is missing in 1 records, first in record 3' "$@" --out run --data gap.tbf

@@ -396,11 +396,11 @@ START_TEST(tables_that_cannot_be_are_refused)
     struct ensemble *e;
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, NULL, &f), TABFT_USE, "fine-tuning takes its query rows");
     data.y[3] = CLASSES;
-    MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_INPUT, "row 4: class code 3");
+    MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_INPUT, "row 3 (from 0): class code 3");
     data.y[3] = 0;
     data.query[2][4] = -(double)INFINITY;
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_INPUT,
-              "query row 3, column 5: infinite");
+              "query row 2 (from 0), column 4: infinite");
     data.query[2][4] = 0;
     query.n_columns = 4;
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_INPUT, "4 columns in the query");
@@ -408,7 +408,7 @@ START_TEST(tables_that_cannot_be_are_refused)
     context.n_rows = 1;
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_INPUT, "1 context row");
     context.n_rows = CONTEXT;
-    options.n_classes = 1;
+    options.n_classes = 1; /* predictions of one class there are: test_predict */
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_INPUT, "1 class in the training table");
     options.n_classes = 11;
     MUST_FAIL(ensemble_open(&e, &options, &context, data.y, &query, &f), TABFT_INPUT, "11 classes");
@@ -429,12 +429,24 @@ START_TEST(calls_that_cannot_be_are_refused)
     struct ensemble_call call;
     MUST(ensemble_open(&e, &options, &context, data.y, NULL, &f));
     data.query[1][0] = (double)INFINITY;
-    MUST_FAIL(ensemble_call(e, 0, &query, NULL, &call, &f), TABFT_INPUT, "query row 2, column 1: infinite");
+    MUST_FAIL(ensemble_call(e, 0, &query, NULL, &call, &f), TABFT_INPUT, "query row 1 (from 0), column 0: infinite");
     data.query[1][0] = 1e300; /* the estimator without a transform cannot hand it on */
-    MUST_FAIL(ensemble_call(e, 1, &query, NULL, &call, &f), TABFT_INPUT, "query row 2: a value is too large");
+    MUST_FAIL(ensemble_call(e, 1, &query, NULL, &call, &f), TABFT_INPUT,
+              "query row 1 (from 0), column 0: a value is too large");
     query.n_columns = 3;
     MUST_FAIL(ensemble_call(e, 0, &query, NULL, &call, &f), TABFT_INPUT, "3 columns in the query");
+    query.n_columns = COLUMNS;
     ensemble_close(e);
+    /* In float32 before it is reshaped; a column that is reshaped, too, and by its name. */
+    static const char *const names[COLUMNS] = {"a", "b", "c", "d", "e"};
+    context.name = query.name = names;
+    options.inference_config = "{\"PREPROCESS_TRANSFORMS\": [{\"name\": \"squashing_scaler_default\"}],"
+                               " \"ENABLE_GPU_PREPROCESSING\": true}";
+    MUST(ensemble_open(&e, &options, &context, data.y, NULL, &f));
+    MUST_FAIL(ensemble_call(e, 0, &query, NULL, &call, &f), TABFT_INPUT,
+              "query row 1 (from 0), column \"a\": a value is too large");
+    ensemble_close(e);
+    options.inference_config = NULL;
 
     for (size_t i = 0; i < CONTEXT; i++)
         for (size_t j = 0; j < COLUMNS; j++) data.context[i][j] = 1;

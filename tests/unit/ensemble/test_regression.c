@@ -97,7 +97,7 @@ START_TEST(what_cannot_be_is_refused)
     for (size_t i = 0; i < 20; i++) x[i] = y[i] = (double)i;
     y[4] = (double)NAN;
     MUST_FAIL(ensemble_open_regression(&e, &options, &context, y, NULL, &f), TABFT_INPUT,
-              "row 5: the target is not a number");
+              "row 4 (from 0): the target is not a number");
     y[4] = 4;
     options.n_classes = 2;
     MUST_FAIL(ensemble_open_regression(&e, &options, &context, y, NULL, &f), TABFT_USE, "numbers and 2 classes");

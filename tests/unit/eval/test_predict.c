@@ -269,7 +269,10 @@ START_TEST(labels_and_refusals)
 
     for (size_t i = 0; i < a.n_rows; i++) a.value[COLUMNS - 1][i] = 1;
     struct table *one = pack(&a, useful, 7);
-    MUST_FAIL(eval_predict(m, one, test, &recorded, NULL, &p, &f), TABFT_INPUT, "one label");
+    MUST(eval_predict(m, one, test, &recorded, NULL, &p, &f)); /* as TabPFN does: it is always that class */
+    ck_assert(p.n_classes == 1 && p.n_labels == 3);
+    for (size_t i = 0; i < p.n_rows; i++) ck_assert(p.probability[i] == 1);
+    eval_prediction_clear(&p);
     a.value[COLUMNS - 1][5] = NAN;
     struct table *gap = pack(&a, useful, 7);
     MUST_FAIL(eval_predict(m, gap, test, &recorded, NULL, &p, &f), TABFT_INPUT, "row 5 (from 0) has no label");
@@ -277,7 +280,8 @@ START_TEST(labels_and_refusals)
     MUST_FAIL(eval_predict(m, no_target, test, &recorded, NULL, &p, &f), TABFT_INPUT, "has no target");
     b.n_rows = 0;
     struct table *no_rows = pack(&b, useful, 7);
-    MUST_FAIL(eval_predict(m, whole, no_rows, &recorded, NULL, &p, &f), TABFT_INPUT, "no rows");
+    MUST_FAIL(eval_predict(m, whole, no_rows, &recorded, NULL, &p, &f), TABFT_INPUT, "no rows to predict");
+    MUST_FAIL(eval_predict(m, no_rows, test, &recorded, NULL, &p, &f), TABFT_INPUT, "no rows to learn from");
     struct table *const made[] = {whole, narrow, test, two, one, gap, no_target, no_rows};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) discard(made[i]);
     model_close(m);
