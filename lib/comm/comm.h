@@ -33,10 +33,10 @@ struct comm_options {
 
 /* Finds the launcher, joins the ranks, opens the engine. Refuses (TABFT_USE) what cannot be meant:
  * SLURM_STEP_NUM_TASKS > 1 without a PMIx server ("add --mpi=pmix"), several ranks without an engine that carries
- * them, or the memory of their GPUs, two ranks with one GPU, neighbours of another version, engine or timeout. *out is set on failure too (NULL where nothing was
- * joined): print the message, then comm_abort(*out, status), which ends the ranks that wait for this one. To be
- * called before anything that may fail: a process that ends before its neighbours know it is missed only by srun
- * --kill-on-bad-exit=1, or when the others have waited for timeout_s. */
+ * them, or the memory of their GPUs, two ranks with one GPU, neighbours of another version, engine or timeout. *out is
+ * set on failure too (NULL where nothing was joined): print the message, then comm_abort(*out, status), which ends the
+ * ranks that wait for this one. To be called before anything that may fail: a process that ends before its neighbours
+ * know it is missed only by srun --kill-on-bad-exit=1, or when the others have waited for timeout_s. */
 int comm_open(struct comm **out, const struct comm_options *options, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* All of these take NULL as a single process. */

@@ -83,7 +83,7 @@ static const struct row rows[] = {
     {"memory", NULL, BYTES, PLACE, AT(memory), 0, 0, false, NULL, "SIZE",
      "memory a rank may take, as 800M or 4G [found]"},
     {"gpu-memory", NULL, BYTES, PLACE, AT(gpu_memory), 0, 0, false, NULL, "SIZE",
-     "memory of a GPU that may be taken in all, by CUDA too [all]"},
+     "memory of a GPU to be taken, by CUDA too [all]"},
     {"stream", NULL, FLAG, PLACE, AT(stream), 0, 0, false, NULL, NULL, "read the table from disk while training"},
     {"window", NULL, BYTES, PLACE, AT(window), 0, 0, false, NULL, "SIZE", "rows that --stream reads ahead [512M]"},
     {"threads", NULL, COUNT, PLACE, AT(threads), 0, 1024, false, NULL, "N", "threads of a rank, 0: all it may use [0]"},

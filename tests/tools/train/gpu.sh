@@ -70,7 +70,8 @@ grep -q '^gpu  *[0-9]' plan || fail 'the plan of a prediction says nothing of th
 status=0
 CUDA_EMULATION_TAKEN=4230000000 "$@" --device cuda -o none.tbf 2>said || status=$?
 [ "$status" = 4 ] || fail "a prediction that does not fit the GPU ends with $status"
-grep -q '^tabft-eval: .* of the GPU in blocks .*, 40[0-9][0-9]\.[0-9] MiB of which CUDA and others have taken' said || { cat said; fail 'a prediction does not say what the GPU lacks'; }
+grep -q '^tabft-eval: .* of the GPU in blocks .*, 40[0-9][0-9]\.[0-9] MiB of which CUDA and others have taken' said ||
+    { cat said; fail 'a prediction does not say what the GPU lacks'; }
 [ ! -e none.tbf ] || fail 'a refused prediction left its file'
 set -- tabft-train --model "$model" --data train.tbf --epochs 3 --estimators 1 --lr 1e-3 --seed 17 --threads 1 --validation-split 0
 
@@ -93,7 +94,8 @@ CUDA_EMULATION_TAKEN=1000000000 works "$@" --out taken
 need=$(($(bytes gpu_total) - $(bytes gpu_cuda)))
 left=$(((4 << 30) - (32 << 20) - need))
 CUDA_EMULATION_TAKEN=$left works "$@" --out just
-CUDA_EMULATION_TAKEN=$((left + 1)) refuses 4 "a rank needs $need bytes of its GPU beside [0-9]* that are taken, $((need - 1)) are left" "$@" --recompute none --out none
+CUDA_EMULATION_TAKEN=$((left + 1)) refuses 4 \
+    "a rank needs $need bytes of its GPU beside [0-9]* that are taken, $((need - 1)) are left" "$@" --recompute none --out none
 
 # A plan needs no GPU. It says what the GPU takes and what the host does, and what would fit.
 CUDA_VISIBLE_DEVICES='' works "$@" --plan --device cuda >plan
