@@ -75,9 +75,9 @@ EMULATION_API void emulation_put(cudaStream_t stream, emulation_step *step, void
 
 /* What the process has asked for so far. */
 struct emulation_counts {
-    uint64_t allocations, frees;   /* of GPU memory and of pinned memory of the host */
-    uint64_t waits;                /* for a stream, or for a copy from or to memory of the host that is not pinned */
-    uint64_t copies_in, copies_out; /* between the host and the GPU */
+    uint64_t allocations, pinned, frees; /* of the GPU's memory, of pinned memory of the host; of either */
+    uint64_t waits;                      /* for a stream, or a copy from or to memory of the host that is not pinned */
+    uint64_t copies_in, copies_out;      /* between the host and the GPU */
     uint64_t bytes_in, bytes_out;
 };
 EMULATION_API struct emulation_counts emulation_counted(void);

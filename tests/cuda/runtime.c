@@ -125,7 +125,6 @@ static void keep(struct block **list, void *memory, size_t bytes, size_t room)
     struct block *b = take(sizeof *b);
     *b = (struct block){memory, bytes, room, *list};
     *list = b;
-    counts.allocations++;
 }
 
 /* Takes a block out of a list; NULL: there is none. */
@@ -160,6 +159,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     }
     memset(memory, 0xff, bytes);
     keep(&on_gpu, memory, bytes, room);
+    counts.allocations++;
     taken += bytes;
     gate(false);
     *out = memory;
@@ -187,6 +187,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
     if (posix_memalign(out, 256, room) != 0) return cudaErrorMemoryAllocation;
     memset(*out, 0xff, bytes);
     keep(&pinned, *out, bytes, room);
+    counts.pinned++;
     return cudaSuccess;
 }
 
