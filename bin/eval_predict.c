@@ -201,7 +201,7 @@ static int session_open(struct session *s, const struct predict_options *o, stru
     TRY(eval_open_device(&o->device, o->plan, s->pool, &s->backend, &options, f));
     options.backend = &s->backend;
     TRY(ckpt_open(&s->weights, o->model, f));
-    TRY(table_open(&s->train, o->train, s->pool, f));
+    TRY(table_open_parts(&s->train, o->train, s->pool, f));
     TRY(model_open_moving(&s->model, s->weights, (enum model_task)s->train->task, f));
     TRY(table_open_parts(&s->test, o->test, s->pool, f));
     if (o->part.of > 0) {
@@ -244,11 +244,12 @@ int eval_predict_run(int argc, char **argv, struct tabft_failure *f)
     TRY(provenance(&o, s.backend.isa, plan->n_estimators, s.weights, s.train, s.test, &made_by, f));
     TRY(eval_prediction_writer_open(&w, eval_predictor_head(s.predictor), o.output, o.force, made_by, s.pool, f));
     TRY(eval_predictor_run(s.predictor, eval_prediction_writer_put, w, f));
+    TRY(table_unchanged(s.train, f));
     TRY(table_unchanged(s.test, f));
     closing = w;
     w = NULL;
     TRY(eval_prediction_writer_close(closing, f));
-    TRY(eval_tell_left_out(s.train, s.test, f));
+    TRY(eval_tell_left_out(s.train, s.test, eval_predictor_use(s.predictor), f));
 fail:
     free(made_by);
     eval_prediction_writer_abandon(w);

@@ -33,21 +33,12 @@ fail:
     return error;
 }
 
-int eval_tell_left_out(const struct table *train, const struct table *test, struct tabft_failure *f)
+int eval_tell_left_out(const struct table *train, const struct table *test, const enum ensemble_use *use,
+                       struct tabft_failure *f)
 {
-    int error = 0;
-    size_t *used = NULL, n_used;
-    enum ensemble_use *use = NULL;
-    TRY(memory_new(&used, train->n_columns, sizeof *used, "a table's columns", f));
-    TRY(memory_new(&use, train->n_columns, sizeof *use, "a table's columns", f));
-    TRY(ensemble_useful_columns(train, use, used, &n_used, f));
     for (size_t i = 0; i < train->n_columns; i++)
         if (use[i] != ENSEMBLE_USED) tell(train->column[i].name, ensemble_use_name(use[i]));
-    TRY(tell_unknown(train, test, f));
-fail:
-    free(use);
-    free(used);
-    return error;
+    return tell_unknown(train, test, f);
 }
 
 void eval_put_plan(const struct eval_plan *p)
@@ -58,8 +49,11 @@ void eval_put_plan(const struct eval_plan *p)
     const struct {
         const char *kind;
         size_t bytes;
-    } line[] = {{"network", p->network},  {"kept", p->kept_bytes}, {"preprocessing", p->preprocessing},
-                {"rows", p->rows},        {"total", p->total},     {"available", p->available},
+    } line[] = {{"weights", p->weights},     {"tables", p->tables},
+                {"network", p->network},     {"kept", p->kept_bytes},
+                {"preprocessing", p->preprocessing}, {"rows", p->rows},
+                {"output", p->output},       {"process", p->process},
+                {"total", p->total},         {"available", p->available},
                 {"scratch_file", p->disk}};
     for (size_t i = 0; i < sizeof line / sizeof *line; i++) printf("%-14s %15zu\n", line[i].kind, line[i].bytes);
     if (p->gpu > 0) printf("%-14s %15zu\n%-14s %15zu\n", "gpu", p->gpu, "gpu_cuda", p->gpu_taken);

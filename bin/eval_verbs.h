@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/failure.h"
+#include "ensemble/ensemble.h"
 
 struct eval_plan;
 struct table;
@@ -16,9 +17,10 @@ enum { EVAL_THREADS_MAX = 1024 };
 /* n_threads 0: all CPUs this process may use. */
 int eval_open_pool(uint64_t n_threads, struct threads **pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* A line on stderr for each column that was left out: of the training table, for it tells nothing, or of the test table
- * alone. */
-int eval_tell_left_out(const struct table *train, const struct table *test, struct tabft_failure *f) TABFT_MUST_CHECK;
+/* A line on stderr for each column that was left out: of the training table, for it tells nothing (use[columns]), or of
+ * the test table alone. */
+int eval_tell_left_out(const struct table *train, const struct table *test, const enum ensemble_use *use,
+                       struct tabft_failure *f) TABFT_MUST_CHECK;
 /* The plan on stdout. */
 void eval_put_plan(const struct eval_plan *p);
 

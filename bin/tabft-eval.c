@@ -1,5 +1,6 @@
 /* tabft-eval: predictions of a fine-tuned model, their scores, and the verdict whether two runs are one. */
 #include <getopt.h>
+#include <malloc.h>
 
 #include "base/threads.h"
 #include "eval/json_value.h"
@@ -96,5 +97,8 @@ int main(int argc, char **argv)
                                              {"parity", run_parity},
                                              {0}};
     static const struct tool tool = {.name = "tabft-eval", .help = help, .verbs = verbs};
+    /* Large blocks go back to the system when they are freed: what preparing rows frees writing can have, and the plan
+     * holds. */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
     return tool_main(&tool, argc, argv);
 }

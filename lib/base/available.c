@@ -86,3 +86,36 @@ uint64_t memory_available_at(const char *proc, const char *cgroup)
 }
 
 uint64_t memory_available(void) { return memory_available_at("/proc", "/sys/fs/cgroup"); }
+
+static uint64_t status_bytes(const char *key)
+{
+    uint64_t kib = 0;
+    return number_in("/proc/self/status", key, &kib) ? kib << 10 : 0;
+}
+
+uint64_t memory_peak(void) { return status_bytes("VmHWM:"); }
+uint64_t memory_now(void) { return status_bytes("VmRSS:"); }
+
+/* A number of MiB from the environment in bytes; UINT64_MAX where there is none (Slurm: 0 is all of a node). */
+static uint64_t environment_mib(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (text == NULL || *text < '0' || *text > '9') return UINT64_MAX;
+    unsigned long long mib = strtoull(text, &end, 10);
+    return *end != '\0' || mib == 0 || mib > UINT64_MAX >> 20 ? UINT64_MAX : (uint64_t)mib << 20;
+}
+
+uint64_t memory_budget(int processes)
+{
+    const uint64_t n = processes > 0 ? (uint64_t)processes : 1, left = memory_available();
+    uint64_t budget = left == UINT64_MAX ? left : left / n + memory_now();
+    const uint64_t node = environment_mib("SLURM_MEM_PER_NODE"), cpu = environment_mib("SLURM_MEM_PER_CPU");
+    if (node != UINT64_MAX) budget = least(budget, node / n);
+    if (cpu != UINT64_MAX) {
+        const char *text = getenv("SLURM_CPUS_PER_TASK");
+        const uint64_t cpus = text != NULL && *text >= '1' && *text <= '9' ? strtoull(text, NULL, 10) : 1;
+        if (cpu <= UINT64_MAX / cpus) budget = least(budget, cpu * cpus);
+    }
+    return budget;
+}

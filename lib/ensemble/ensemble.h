@@ -44,16 +44,11 @@ int ensemble_rank_texts(const struct table_column *train, const struct table_col
 enum ensemble_use { ENSEMBLE_USED = 0, ENSEMBLE_CONSTANT, ENSEMBLE_ALL_MISSING };
 const char *ensemble_use_name(enum ensemble_use use); /* "used", "constant", "all missing" */
 
-/* Judges one column of n_rows values. */
-enum ensemble_use ensemble_column_use(const double *value, size_t n_rows);
-
-/* Judges every column of a loaded training table: use[t->n_columns], and the indices of the used ones in order in
- * used[t->n_columns], *n_used of them. Errors: TABFT_INPUT when none is left. */
-int ensemble_useful_columns(const struct table *t, enum ensemble_use *use, size_t *used, size_t *n_used,
-                            struct tabft_failure *f) TABFT_MUST_CHECK;
-/* The same from judgements that are there: use[t->n_columns]. */
-int ensemble_list_used(const struct table *t, const enum ensemble_use *use, size_t *used, size_t *n_used,
-                       struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Judges every column of a training table: use[t->n_columns], and the indices of the used ones in order in
+ * used[t->n_columns], *n_used of them. By the statistics of its file; where those do not tell, a column is read, one at
+ * a time (`t` by table_open_parts or table_open, for the threads of `pool`). Errors: TABFT_INPUT when none is left. */
+int ensemble_useful_columns(const struct table *t, struct threads *pool, enum ensemble_use *use, size_t *used,
+                            size_t *n_used, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* ---- The estimators of one fit ---- */
 
@@ -128,6 +123,10 @@ double ensemble_temperature(const struct ensemble *e); /* softmax temperature of
  * where a column would be left to none. Only architecture, inference_config and task of the options count. */
 int ensemble_default_count(const struct ensemble_options *options, size_t n_columns, size_t *n_estimators,
                            struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* Bytes that ensemble_open keeps of a context: subsets of rows, standardised targets. */
+int ensemble_bytes(const struct ensemble_options *options, size_t n_context, size_t *bytes,
+                   struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* Upper bounds for --plan from the options and sizes alone (n_classes may be 0 where it is not known): columns[i] is
  * the most network columns estimator i can have, and *bytes (may be NULL) the most memory one ensemble_call of any of

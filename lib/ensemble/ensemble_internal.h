@@ -170,6 +170,8 @@ size_t subsets_budget(const struct config *c, const struct preprocessor *p, size
 int subsets_columns(struct estimator *estimator, size_t n, const struct config *c, enum ensemble_phase phase,
                     size_t n_rows, size_t n_columns, const size_t *n_numbers, uint64_t seed,
                     struct tabft_failure *f) TABFT_MUST_CHECK;
+/* How many of n_rows context rows an estimator has. */
+size_t subsets_row_count(const struct config *c, size_t n_rows);
 int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, size_t n_rows, const int32_t *y,
                  size_t n_classes, uint64_t seed, struct tabft_failure *f) TABFT_MUST_CHECK;
 

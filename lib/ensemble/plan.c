@@ -27,6 +27,21 @@ fail:
     return error;
 }
 
+int ensemble_bytes(const struct ensemble_options *options, size_t n_context, size_t *bytes, struct tabft_failure *f)
+{
+    struct config *c = NULL;
+    const bool is_regression = options->task == ENSEMBLE_REGRESSION;
+    int error;
+    TRY(memory_new(&c, 1, sizeof *c, "the inference_config", f));
+    TRY(config_read(c, options->architecture, options->inference_config, is_regression, f));
+    const size_t rows = options->phase == ENSEMBLE_PREDICTION ? subsets_row_count(c, n_context) : n_context;
+    *bytes = (rows < n_context ? options->n_estimators * rows * sizeof(size_t) : 0) +
+             (is_regression ? n_context * sizeof(double) : 0);
+fail:
+    free(c);
+    return error;
+}
+
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 /* One-hot encoding of k columns, each a category of the most values that one may have, with what follows it. */

@@ -252,6 +252,13 @@ fail:
     return error;
 }
 
+size_t subsets_row_count(const struct config *c, size_t n_rows)
+{
+    if (c->row_subset <= 0) return n_rows;
+    const double wanted = c->row_subset < 1 ? floor(c->row_subset * (double)n_rows) + 1 : c->row_subset;
+    return wanted < (double)n_rows ? (size_t)wanted : n_rows;
+}
+
 int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, size_t n_rows, const int32_t *y,
                  size_t n_classes, uint64_t seed, struct tabft_failure *f)
 {
@@ -261,13 +268,13 @@ int subsets_rows(struct estimator *estimator, size_t n, const struct config *c, 
         return tabft_fail(f, TABFT_INPUT,
                           "inference_config: SAMPLE_SUBSAMPLING_METHOD is majority_downsample, which TabFT "
                           "cannot do; use auto, stratified or balanced");
-    double wanted = c->row_subset < 1 ? floor(c->row_subset * (double)n_rows) + 1 : c->row_subset;
-    if (wanted >= (double)n_rows) return 0;
+    const size_t wanted = subsets_row_count(c, n_rows);
+    if (wanted == n_rows) return 0;
     struct random_pcg g;
     random_pcg_seed(&g, seed);
     if (y == NULL && c->row_subsets == ROWS_STRATIFIED)
         return tabft_fail(f, TABFT_INPUT,
                           "inference_config: SAMPLE_SUBSAMPLING_METHOD is stratified, which needs classes; use auto");
-    if (c->row_subsets == ROWS_BALANCED || y == NULL) return balanced_rows(estimator, n, n_rows, (size_t)wanted, &g, f);
-    return stratified_rows(estimator, n, n_rows, (size_t)wanted, y, n_classes, &g, f);
+    if (c->row_subsets == ROWS_BALANCED || y == NULL) return balanced_rows(estimator, n, n_rows, wanted, &g, f);
+    return stratified_rows(estimator, n, n_rows, wanted, y, n_classes, &g, f);
 }

@@ -1,6 +1,7 @@
 #define TABFT_ENSEMBLE_ROOM
-#include <math.h>
+#include <stdlib.h>
 
+#include "base/memory.h"
 #include "ensemble/ensemble_internal.h"
 #include "table/table.h"
 
@@ -13,34 +14,45 @@ const char *ensemble_use_name(enum ensemble_use use)
     }
 }
 
-enum ensemble_use ensemble_column_use(const double *value, size_t n_rows)
+/* What the statistics say, which is all but for texts and columns of infinities; false where they do not tell. */
+static bool judge_by_statistics(const struct table *t, const struct table_column *c, enum ensemble_use *use)
 {
-    bool differs = false, present = false;
-    for (size_t i = 0; i < n_rows && !(differs && present); i++) {
-        differs = differs || !(value[i] == value[0]);
-        present = present || !isnan(value[i]);
-    }
-    if (!present) return ENSEMBLE_ALL_MISSING;
-    return differs ? ENSEMBLE_USED : ENSEMBLE_CONSTANT;
+    if (c->n_missing == t->n_rows) *use = ENSEMBLE_ALL_MISSING;
+    else if (c->n_missing > 0 || (c->has_range && (c->n_infinite > 0 || c->min < c->max))) *use = ENSEMBLE_USED;
+    else if (c->has_range || (c->kind == TABLE_TEXT && c->n_dictionary == 1)) *use = ENSEMBLE_CONSTANT;
+    else return false;
+    return true;
 }
 
-int ensemble_useful_columns(const struct table *t, enum ensemble_use *use, size_t *used, size_t *n_used,
-                            struct tabft_failure *f)
+/* No value is missing. */
+static enum ensemble_use judge_by_values(const double *value, size_t n_rows)
 {
-    for (size_t i = 0; i < t->n_columns; i++) use[i] = ensemble_column_use(t->column[i].value, t->n_rows);
-    return ensemble_list_used(t, use, used, n_used, f);
+    for (size_t i = 1; i < n_rows; i++)
+        if (value[i] != value[0]) return ENSEMBLE_USED;
+    return ENSEMBLE_CONSTANT;
 }
 
-int ensemble_list_used(const struct table *t, const enum ensemble_use *use, size_t *used, size_t *n_used,
-                       struct tabft_failure *f)
+int ensemble_useful_columns(const struct table *t, struct threads *pool, enum ensemble_use *use, size_t *used,
+                            size_t *n_used, struct tabft_failure *f)
 {
+    int error = 0;
     size_t n = 0;
-    for (size_t i = 0; i < t->n_columns; i++)
-        if (use[i] == ENSEMBLE_USED) used[n++] = i;
+    double *value = NULL;
+    for (size_t c = 0; c < t->n_columns; c++) {
+        if (!judge_by_statistics(t, &t->column[c], &use[c])) {
+            if (value == NULL) TRY(memory_new(&value, t->n_rows, sizeof *value, "a column", f));
+            TRY(table_read_column(t, c, pool, value, f));
+            use[c] = judge_by_values(value, t->n_rows);
+        }
+        if (use[c] == ENSEMBLE_USED) used[n++] = c;
+    }
+    if (n == 0)
+        FAIL(f, TABFT_INPUT,
+             "%s: every column is constant or missing, there is nothing to learn from; "
+             "add columns that vary",
+             t->path);
     *n_used = n;
-    if (n > 0) return 0;
-    return tabft_fail(f, TABFT_INPUT,
-                      "%s: every column is constant or missing, there is nothing to learn from; "
-                      "add columns that vary",
-                      t->path != NULL ? t->path : "the training table");
+fail:
+    free(value);
+    return error;
 }

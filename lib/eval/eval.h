@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/failure.h"
+#include "ensemble/ensemble.h"
 #include "ensemble/score.h"
 
 struct model;
@@ -52,6 +53,8 @@ struct eval_options {
                                              plan alone one that plans is enough */
     uint64_t gpu_memory; /* of a backend with memory of its own: bytes of it that may be taken in all; 0: not known */
     uint64_t gpu_taken;  /* bytes of it that are taken already, or are expected to be */
+    size_t held;         /* bytes that the process holds beside the model, the tables and the prediction */
+    bool collects;       /* all results stay in memory (eval_predict sees to it); else a prediction writer takes them */
 };
 
 /* How a prediction will run. Sizes in bytes. A row's prediction has the same bits whatever stands here. */
@@ -61,22 +64,26 @@ struct eval_plan {
     size_t block_rows;                   /* rows that go through the network at a time */
     size_t group_rows;                   /* rows whose logits wait on disk for those of all estimators */
     bool kept;                           /* an estimator's context is encoded once a group, else with each block */
+    size_t weights;                      /* the model */
+    size_t tables;                       /* what is loaded of both, the training rows as a matrix among it */
     size_t network, kept_bytes;          /* what the network takes; of it, what is kept of the context */
     size_t preprocessing, rows;          /* of one estimator; rows and results in between */
-    size_t total, available, disk;
+    size_t output;                       /* the writer's row group, or all results */
+    size_t process;                      /* program, C library, threads, what the caller holds; not what CUDA takes */
+    size_t total, available, disk;       /* total: the most of these at a time */
     size_t gpu, gpu_available; /* of a GPU: weights and network, of which the host then has copies' alone; its workspace */
     size_t gpu_taken;          /* in gpu: by CUDA itself, its libraries and others */
 };
 /* Encodings of its context that an estimator needs, of n_context rows each. */
 size_t eval_plan_encodings(const struct eval_plan *plan);
 
-/* Predictions in blocks of rows. Fitted on all rows of `train`, which has its values; one estimator's memory at a time.
- * The target of `train` says what; classes are those of its labels that a row has, in its order. Columns are matched by
- * name; those that tell
- * nothing in `train` (constant, all missing) are left out. `test` needs no target, and its rows are read from its file
- * in blocks: it may come from table_open_parts, opened for as many threads as `pool` has. Rows of it never influence
- * each other. All arguments outlive the predictor. pool NULL: one thread; the result does not depend on it. Errors:
- * TABFT_INPUT for tables and a model that do not go together. */
+/* Predictions in blocks of rows. Fitted on all rows of `train`; one estimator's memory at a time. The target of `train`
+ * says what; classes are those of its labels that a row has, in its order. Columns are matched by name; those that tell
+ * nothing in `train` (constant, all missing) are left out. `test` needs no target. Both may come from table_open_parts,
+ * opened for as many threads as `pool` has: opening reads no cells but targets (and columns that the statistics do not
+ * judge), running reads the training rows, and the others in blocks. Rows to be predicted never influence each other.
+ * All arguments outlive the predictor. pool NULL: one thread; the result does not depend on it. Errors: TABFT_INPUT for
+ * tables and a model that do not go together. */
 struct eval_predictor;
 int eval_predictor_open(struct eval_predictor **out, const struct model *model, const struct table *train,
                         const struct table *test, const struct eval_options *options, struct threads *pool,
@@ -85,6 +92,9 @@ void eval_predictor_close(struct eval_predictor *p); /* NULL is fine */
 const struct eval_plan *eval_predictor_plan(const struct eval_predictor *p);
 /* What all rows share: n_rows is of those to be predicted, what is [n_rows] is NULL. */
 const struct eval_prediction *eval_predictor_head(const struct eval_predictor *p);
+
+/* What of the training table is used: [train->n_columns]. */
+const enum ensemble_use *eval_predictor_use(const struct eval_predictor *p);
 
 /* TABFT_SYSTEM where the plan's total is more than is available, with the bytes and the ways out. */
 int eval_predictor_fits(const struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -113,6 +123,8 @@ int eval_prediction_writer_put(void *writer, size_t first, const struct eval_pre
                                struct tabft_failure *f) TABFT_MUST_CHECK;
 int eval_prediction_writer_close(struct eval_prediction_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
 void eval_prediction_writer_abandon(struct eval_prediction_writer *w); /* NULL is fine */
+/* Bytes that such a writer takes on a pool of n_threads. */
+size_t eval_prediction_writer_bytes(const struct eval_prediction *head, int n_threads);
 /* All rows at once. */
 int eval_prediction_write(const struct eval_prediction *p, const char *path, bool force, const char *provenance,
                           struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;

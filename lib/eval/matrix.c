@@ -35,17 +35,16 @@ fail:
 }
 
 int eval_columns_open(struct eval_columns *out, const struct table *train, const struct table *test,
-                      struct tabft_failure *f)
+                      struct threads *pool, struct tabft_failure *f)
 {
     int error = 0;
     struct eval_columns c = {.train = train, .test = test};
     size_t *map = NULL;
-    enum ensemble_use *use = NULL;
     TRY(memory_new(&map, train->n_columns, sizeof *map, "a table's columns", f));
-    TRY(memory_new(&use, train->n_columns, sizeof *use, "a table's columns", f));
+    TRY(memory_new(&c.use, train->n_columns, sizeof *c.use, "a table's columns", f));
     TRY(lists_new(&c, train->n_columns, f));
     TRY(table_match(train, test, map, f));
-    TRY(ensemble_useful_columns(train, use, c.train_column, &c.n, f));
+    TRY(ensemble_useful_columns(train, pool, c.use, c.train_column, &c.n, f));
     for (size_t i = 0; i < c.n; i++) {
         c.test_column[i] = map[c.train_column[i]];
         c.name[i] = train->column[c.train_column[i]].name;
@@ -55,7 +54,6 @@ int eval_columns_open(struct eval_columns *out, const struct table *train, const
     c = (struct eval_columns){0};
 fail:
     eval_columns_clear(&c);
-    free(use);
     free(map);
     return error;
 }
@@ -66,6 +64,7 @@ void eval_columns_clear(struct eval_columns *c)
         free(c->train_rank[i]);
         free(c->test_rank[i]);
     }
+    free(c->use);
     free(c->train_column);
     free(c->test_column);
     free(c->is_text);
@@ -81,12 +80,27 @@ static double cell(double value, const double *rank)
     return rank != NULL && !isnan(value) ? rank[(size_t)value] : value;
 }
 
-void eval_columns_context(const struct eval_columns *c, double *x)
+size_t eval_columns_bytes(const struct eval_columns *c)
 {
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++)
+        if (c->is_text[i])
+            n += c->train->column[c->train_column[i]].n_dictionary + c->test->column[c->test_column[i]].n_dictionary;
+    return n * sizeof(double);
+}
+
+int eval_columns_context(const struct eval_columns *c, struct threads *pool, double *x, struct tabft_failure *f)
+{
+    int error = 0;
+    double *value = NULL;
+    TRY(memory_new(&value, c->train->n_rows, sizeof *value, "a column", f));
     for (size_t i = 0; i < c->n; i++) {
-        const double *from = c->train->column[c->train_column[i]].value;
-        for (size_t row = 0; row < c->train->n_rows; row++) x[row * c->n + i] = cell(from[row], c->train_rank[i]);
+        TRY(table_read_column(c->train, c->train_column[i], pool, value, f));
+        for (size_t row = 0; row < c->train->n_rows; row++) x[row * c->n + i] = cell(value[row], c->train_rank[i]);
     }
+fail:
+    free(value);
+    return error;
 }
 
 int eval_columns_rows(const struct eval_columns *c, const size_t *row, size_t n_rows, struct threads *pool, double *x,

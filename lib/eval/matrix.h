@@ -12,6 +12,7 @@ struct threads;
  * rank of its text among those of the training table's column, ENSEMBLE_UNSEEN where it is none. */
 struct eval_columns {
     const struct table *train, *test; /* outlive it */
+    enum ensemble_use *use;           /* [train->n_columns] */
     size_t n;
     size_t *train_column, *test_column; /* [n] places in the tables */
     bool *is_text;                      /* [n] */
@@ -20,14 +21,18 @@ struct eval_columns {
     double **train_rank, **test_rank;   /* [n] by code; NULL for numbers */
 };
 
-/* Matches the columns. Only the training table needs values. Errors: TABFT_INPUT where columns do not match or none is
- * left, TABFT_SYSTEM. */
+/* Matches the columns. Both tables may come from table_open_parts, for the threads of `pool`. Errors: TABFT_INPUT where
+ * columns do not match or none is left, TABFT_SYSTEM. */
 int eval_columns_open(struct eval_columns *out, const struct table *train, const struct table *test,
-                      struct tabft_failure *f) TABFT_MUST_CHECK;
+                      struct threads *pool, struct tabft_failure *f) TABFT_MUST_CHECK;
 void eval_columns_clear(struct eval_columns *c);
 
-/* x [train->n_rows][n]: all rows of the training table. */
-void eval_columns_context(const struct eval_columns *c, double *x);
+/* Bytes of the lists of ranks. */
+size_t eval_columns_bytes(const struct eval_columns *c);
+
+/* x [train->n_rows][n]: all rows of the training table, read from its file column by column. */
+int eval_columns_context(const struct eval_columns *c, struct threads *pool, double *x,
+                         struct tabft_failure *f) TABFT_MUST_CHECK;
 /* x [n_rows][n]: rows `row` of the other table, read from its file. */
 int eval_columns_rows(const struct eval_columns *c, const size_t *row, size_t n_rows, struct threads *pool, double *x,
                       struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -187,6 +187,12 @@ fail:
     return error;
 }
 
+/* The weights of both runs, as files that are open; predictions are small beside them. */
+static size_t held_bytes(const struct parity *p)
+{
+    return (size_t)(ckpt_file_size(p->run[0].weights) + ckpt_file_size(p->run[1].weights));
+}
+
 /* Both models on the test table. A model that cannot predict is a reason, not an error: its weights may be damaged. */
 static int predict_both(struct parity *p, const char *test_path, const char *train_path, struct threads *pool,
                         struct tabft_failure *f)
@@ -195,17 +201,18 @@ static int predict_both(struct parity *p, const char *test_path, const char *tra
     struct table *train = NULL, *test = NULL;
     struct model *model = NULL;
     bool both = true;
-    TRY(table_open(&train, train_path != NULL ? train_path : p->run[0].train_path, pool, f));
+    TRY(table_open_parts(&train, train_path != NULL ? train_path : p->run[0].train_path, pool, f));
     if (strcmp(train->digest, p->run[0].train_digest) != 0)
         FAIL(f, TABFT_INPUT, "%s: not the table that %s was trained on; name that one with --train", train->path,
              p->run[0].path);
-    TRY(table_open(&test, test_path, pool, f));
+    TRY(table_open_parts(&test, test_path, pool, f));
     p->test_rows = test->n_rows;
     p->is_regression = train->task == TABLE_REGRESSION;
     for (int i = 0; i < 2; i++) {
         struct tabft_failure why = {0};
         const struct run_record *r = &p->run[i];
-        const struct eval_options options = {.n_estimators = r->n_estimators, .seed = r->seed};
+        const struct eval_options options = {
+            .n_estimators = r->n_estimators, .seed = r->seed, .held = held_bytes(p)};
         error = model_open(&model, r->weights, (enum model_task)train->task, &why);
         if (error == 0) error = eval_predict(model, train, test, &options, pool, &p->prediction[i], &why);
         model_close(model);
@@ -215,6 +222,8 @@ static int predict_both(struct parity *p, const char *test_path, const char *tra
             both = false;
         } else if (error < 0) FAIL(f, error, "%s", why.message);
     }
+    TRY(table_unchanged(train, f));
+    TRY(table_unchanged(test, f));
     error = both ? compare_predictions(p, train, f) : 0;
 fail:
     table_close(test);

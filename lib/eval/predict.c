@@ -58,31 +58,21 @@ int eval_predictor_open(struct eval_predictor **out, const struct model *model, 
     }
     TRY(choose_rows(p, f));
     TRY(find_answers(p, f));
-    TRY(eval_columns_open(&p->columns, train, test, f));
-    TRY(memory_new(&p->x_context, train->n_rows, p->columns.n * sizeof *p->x_context, "a table's rows", f));
-    eval_columns_context(&p->columns, p->x_context);
-    const bool is_regression = p->head.is_regression;
-    struct ensemble_options eo = {.task = is_regression ? ENSEMBLE_REGRESSION : ENSEMBLE_CLASSIFICATION,
-                                  .n_estimators = options->n_estimators,
-                                  .seed = options->seed,
-                                  .phase = ENSEMBLE_PREDICTION,
-                                  .n_classes = p->head.n_classes,
-                                  .architecture = model_architecture(model),
-                                  .inference_config = model_inference_config(model),
-                                  .softmax_temperature = options->softmax_temperature,
-                                  .average_before_softmax = options->average_before_softmax,
-                                  .balance_probabilities = options->balance_probabilities};
-    if (eo.n_estimators == 0) TRY(ensemble_default_count(&eo, p->columns.n, &eo.n_estimators, f));
-    p->options.n_estimators = eo.n_estimators;
-    const struct ensemble_columns context = eval_columns_matrix(&p->columns, p->x_context, train->n_rows);
-    error = is_regression ? ensemble_open_regression(&p->ensemble, &eo, &context, train->target.value, NULL, f)
-                          : ensemble_open(&p->ensemble, &eo, &context, p->y_context, NULL, f);
-    if (error < 0) {
-        (void)tabft_fail_prefix(f, "%s", train->path);
-        goto fail;
-    }
-    TRY(predict_plan(p, &eo, f));
-    p->plan.n_estimators = eo.n_estimators;
+    TRY(eval_columns_open(&p->columns, train, test, pool, f));
+    p->fit = (struct ensemble_options){.task = p->head.is_regression ? ENSEMBLE_REGRESSION : ENSEMBLE_CLASSIFICATION,
+                                       .n_estimators = options->n_estimators,
+                                       .seed = options->seed,
+                                       .phase = ENSEMBLE_PREDICTION,
+                                       .n_classes = p->head.n_classes,
+                                       .architecture = model_architecture(model),
+                                       .inference_config = model_inference_config(model),
+                                       .softmax_temperature = options->softmax_temperature,
+                                       .average_before_softmax = options->average_before_softmax,
+                                       .balance_probabilities = options->balance_probabilities};
+    if (p->fit.n_estimators == 0) TRY(ensemble_default_count(&p->fit, p->columns.n, &p->fit.n_estimators, f));
+    p->options.n_estimators = p->fit.n_estimators;
+    TRY(predict_plan(p, f));
+    p->plan.n_estimators = p->fit.n_estimators;
     *out = p;
     p = NULL;
 fail:
@@ -93,11 +83,9 @@ fail:
 void eval_predictor_close(struct eval_predictor *p)
 {
     if (p == NULL) return;
-    ensemble_close(p->ensemble);
     if (p->cpu.close != NULL) p->cpu.close(p->cpu.state);
     eval_columns_clear(&p->columns);
     eval_prediction_clear(&p->head);
-    free(p->x_context);
     free(p->y_context);
     free(p->borders);
     free(p->truth_of);
@@ -106,6 +94,7 @@ void eval_predictor_close(struct eval_predictor *p)
 
 const struct eval_plan *eval_predictor_plan(const struct eval_predictor *p) { return &p->plan; }
 const struct eval_prediction *eval_predictor_head(const struct eval_predictor *p) { return &p->head; }
+const enum ensemble_use *eval_predictor_use(const struct eval_predictor *p) { return p->columns.use; }
 
 /* ---- running ---- */
 
@@ -164,6 +153,30 @@ static int place_weights(struct work *w, struct tabft_failure *f)
     TRY(v->finish(v->state, f));
 fail:
     return error;
+}
+
+/* Reads the training rows, and prepares the estimators for them. */
+static int fit(struct eval_predictor *p, struct tabft_failure *f)
+{
+    int error = 0;
+    const struct table *train = p->train;
+    TRY(memory_new(&p->x_context, train->n_rows, p->columns.n * sizeof *p->x_context, "a table's rows", f));
+    TRY(eval_columns_context(&p->columns, p->pool, p->x_context, f));
+    const struct ensemble_columns context = eval_columns_matrix(&p->columns, p->x_context, train->n_rows);
+    error = p->head.is_regression
+                ? ensemble_open_regression(&p->ensemble, &p->fit, &context, train->target.value, NULL, f)
+                : ensemble_open(&p->ensemble, &p->fit, &context, p->y_context, NULL, f);
+    if (error < 0) (void)tabft_fail_prefix(f, "%s", train->path);
+fail:
+    return error;
+}
+
+static void unfit(struct eval_predictor *p)
+{
+    ensemble_close(p->ensemble);
+    free(p->x_context);
+    p->ensemble = NULL;
+    p->x_context = NULL;
 }
 
 static int work_open(struct work *w, struct tabft_failure *f)
@@ -354,11 +367,13 @@ int eval_predictor_run(struct eval_predictor *p, eval_rows_put *put, void *conte
     TRY(eval_predictor_fits(p, f));
     if (p->backend->reserve != NULL)
         TRY(p->backend->reserve(p->backend->state, p->plan.gpu - p->plan.gpu_taken - p->backend->workspace, f));
+    TRY(fit(p, f));
     TRY(work_open(&w, f));
     for (size_t first = begin; first < end; first += group)
         TRY(run_group(&w, first, smaller(group, end - first), put, context, f));
 fail:
     work_close(&w);
+    unfit(p);
     return error;
 }
 
@@ -393,7 +408,9 @@ int eval_predict(const struct model *model, const struct table *train, const str
     int error = 0;
     struct eval_predictor *p = NULL;
     struct eval_prediction all = {0};
-    TRY(eval_predictor_open(&p, model, train, test, options, pool, f));
+    struct eval_options collecting = *options;
+    collecting.collects = true;
+    TRY(eval_predictor_open(&p, model, train, test, &collecting, pool, f));
     TRY(rows_new(&all, &p->head, p->head.n_rows, f));
     TRY(eval_predictor_run(p, collect, &(struct collector){options->first_row, &all}, f));
     *out = all;

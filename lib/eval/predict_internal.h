@@ -20,9 +20,10 @@ struct eval_predictor {
     struct tensor_backend cpu; /* where none was given */
     const struct tensor_backend *backend;
     struct eval_columns columns;
-    double *x_context;  /* [train->n_rows][columns.n] */
+    double *x_context;  /* [train->n_rows][columns.n], while it runs */
     int32_t *y_context; /* [train->n_rows] classes; NULL for regression */
     double *borders;    /* of regression: [model_outputs + 1] */
+    struct ensemble_options fit; /* of the ensemble, which is there while it runs */
     struct ensemble *ensemble;
     struct eval_prediction head; /* labels or levels, and n_rows */
     int32_t *truth_of;           /* [test->n_labels] index into head.label; NULL: no target */
@@ -38,6 +39,6 @@ int predict_truths(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST
 int predict_numbers(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* predict_plan.c: fills p->plan for p->head.n_rows rows. */
-int predict_plan(struct eval_predictor *p, const struct ensemble_options *eo, struct tabft_failure *f) TABFT_MUST_CHECK;
+int predict_plan(struct eval_predictor *p, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

@@ -50,6 +50,12 @@ static size_t columns_of(const struct eval_prediction *head)
     return head->is_regression ? FIRST_QUANTILE + head->n_levels : FIRST_CLASS + head->n_classes;
 }
 
+size_t eval_prediction_writer_bytes(const struct eval_prediction *head, int n_threads)
+{
+    const size_t n = columns_of(head);
+    return n * ROWS_AT_ONCE * sizeof(double) + table_writer_bytes(head->n_rows, n, n_threads);
+}
+
 static int open_table(struct eval_prediction_writer *w, const struct eval_prediction *head, const char *path,
                       bool force, const char *provenance, struct threads *pool, struct tabft_failure *f)
 {

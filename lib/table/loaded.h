@@ -15,6 +15,9 @@ struct loaded {
 
 static inline const struct loaded *loaded_of(const struct table *t) { return (const struct loaded *)t; }
 
+/* What a thread that has read any page keeps: the largest as it lies in the file, and inflated. */
+size_t loaded_codec_bytes(const struct loaded *t);
+
 /* The place in the file's schema of column c of the table. */
 static inline size_t loaded_place(const struct loaded *t, size_t c)
 {

@@ -81,6 +81,7 @@ void packed_reader_close(struct packed_reader *r); /* NULL is fine */
 
 /* ---- room for rows of all columns ---- */
 /* cells[n_columns], each with room for n_rows; one allocation, freed with cells_free. */
+enum { CELL_BYTES = 9 };
 int cells_new(struct cells **out, size_t n_columns, size_t n_rows, struct tabft_failure *f) TABFT_MUST_CHECK;
 void cells_free(struct cells *cells); /* NULL is fine */
 

@@ -32,7 +32,7 @@ int cells_new(struct cells **out, size_t n_columns, size_t n_rows, struct tabft_
     int error = 0;
     size_t head, n, bytes;
     struct cells *cells = NULL;
-    if (!size_mul(n_columns, sizeof *cells, &head) || !size_mul(n_columns, n_rows, &n) || !size_mul(n, 9, &bytes) ||
+    if (!size_mul(n_columns, sizeof *cells, &head) || !size_mul(n_columns, n_rows, &n) || !size_mul(n, CELL_BYTES, &bytes) ||
         !size_add(bytes, head, &bytes)) {
         FAIL(f, TABFT_SYSTEM, "no memory for %zu x %zu cells; give the job more memory", n_rows, n_columns);
     }

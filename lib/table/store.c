@@ -240,9 +240,11 @@ fail:
 
 /* ---- chosen rows in ---- */
 
-size_t table_pick_bytes(size_t n_rows, int n_threads)
+size_t table_pick_bytes(const struct table *t, size_t n_rows, int n_threads)
 {
-    return n_rows * sizeof(struct pick) + (size_t)n_threads * (TABLE_GROUP_ROWS * 9 + 2 * (size_t)PAGE_SIZE_MAX);
+    const size_t group = t->n_rows < TABLE_GROUP_ROWS ? t->n_rows : TABLE_GROUP_ROWS;
+    return n_rows * sizeof(struct pick) +
+           (size_t)n_threads * (group * CELL_BYTES + loaded_codec_bytes(loaded_of(t)));
 }
 
 /* Sorts the rows by their group (in each, as they come): group_begin[groups + 1] and pick[n_rows]. */

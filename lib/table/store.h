@@ -44,7 +44,7 @@ int table_store_check(const struct table_store *s, struct tabft_failure *f) TABF
 int table_store_pick(struct table_store *s, struct threads *pool, const size_t *row, size_t n_rows,
                      const atomic_bool *stop, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Bytes that picking takes beside the store: the rows in the order of the file, and a page a thread. */
-size_t table_pick_bytes(size_t n_rows, int n_threads);
+size_t table_pick_bytes(const struct table *t, size_t n_rows, int n_threads);
 
 /* x [n_rows][n_columns]: the store's rows `row` (NULL: from `first` on) as table_column.value would have them. Thread
  * safe. */

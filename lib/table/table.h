@@ -69,6 +69,9 @@ int table_open_cells(struct table **out, const char *path, int n_threads, struct
 /* Its dictionaries and the target's cells as well: `value` of all other columns is NULL. For the threads of `pool`. */
 int table_open_parts(struct table **out, const char *path, struct threads *pool,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Bytes that table_open_parts takes and keeps: the target, the dictionaries (of a schema alone without their texts), the
+ * list of pages; and what its readers keep once they have read, a page of the file a thread. */
+size_t table_parts_bytes(const struct table *t, int n_threads);
 /* All cells of one column of such a table, as `value` [n_rows] would have them. One call on a table at a time. */
 int table_read_column(const struct table *t, size_t column, struct threads *pool, double *value,
                       struct tabft_failure *f) TABFT_MUST_CHECK;
@@ -112,6 +115,8 @@ int table_writer_open(struct table_writer **out, const char *path, bool force, c
  * for more rows than were announced. */
 int table_writer_put(struct table_writer *w, const double *const *value, size_t n_rows,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Bytes that such a writer takes on a pool of n_threads when its row group is full. */
+size_t table_writer_bytes(size_t n_rows, size_t n_columns, int n_threads);
 /* Publishes the file; frees w in every case. */
 int table_writer_close(struct table_writer *w, struct tabft_failure *f) TABFT_MUST_CHECK;
 void table_writer_abandon(struct table_writer *w); /* NULL is fine */

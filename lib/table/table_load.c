@@ -6,6 +6,7 @@
 #include "base/threads.h"
 #include "table/loaded.h"
 #include "table/loop.h"
+#include "tbf/tbf.h"
 
 /* What of a table's cells is loaded. */
 enum extent { EXTENT_NONE, EXTENT_TARGET, EXTENT_ALL };
@@ -97,6 +98,36 @@ static int load_target(struct loaded *t, struct threads *pool, struct tabft_fail
     TRY(read_column(t, (size_t)s->target, pool, t->value, f));
 fail:
     return error;
+}
+
+/* ---- sizes ---- */
+
+size_t loaded_codec_bytes(const struct loaded *t)
+{
+    const struct schema *s = packed_reader_schema(t->reader);
+    const size_t group = s->n_rows < TABLE_GROUP_ROWS ? s->n_rows : TABLE_GROUP_ROWS;
+    size_t most = 0;
+    for (size_t c = 0; c < s->n_columns; c++) {
+        const size_t bytes = page_size(s->column[c].storage, group, true);
+        if (bytes > most) most = bytes;
+    }
+    return 2 * most;
+}
+
+size_t table_parts_bytes(const struct table *t, int n_threads)
+{
+    const struct loaded *l = loaded_of(t);
+    const struct schema *s = packed_reader_schema(l->reader);
+    size_t bytes = t->has_target ? t->n_rows * sizeof(double) : 0;
+    bytes += schema_groups(s) * s->n_columns * sizeof(struct tbf_entry) + (size_t)n_threads * loaded_codec_bytes(l);
+    for (size_t c = 0; c < t->n_columns; c++) {
+        const struct table_column *column = &t->column[c];
+        if (column->kind != TABLE_TEXT) continue;
+        bytes += column->n_dictionary * sizeof(char *);
+        for (size_t i = 0; column->dictionary != NULL && i < column->n_dictionary; i++)
+            bytes += strlen(column->dictionary[i]) + 1;
+    }
+    return bytes;
 }
 
 /* ---- tables ---- */

@@ -159,6 +159,15 @@ fail:
     return error;
 }
 
+size_t table_writer_bytes(size_t n_rows, size_t n_columns, int n_threads)
+{
+    enum { THREAD_BYTES = 360 << 10 }; /* a deflater of libdeflate at this level, and the stack of choosing how */
+    const size_t group = n_rows < TABLE_GROUP_ROWS ? n_rows : TABLE_GROUP_ROWS;
+    const size_t page = page_size(STORAGE_F64, group, true);
+    /* Its cells and, when they are packed, their pages; a thread has one as it is, shuffled, and deflated. */
+    return n_columns * (group * CELL_BYTES + page) + (size_t)n_threads * (3 * page + THREAD_BYTES);
+}
+
 int table_writer_open(struct table_writer **out, const char *path, bool force, const struct table_output *output,
                       struct threads *pool, struct tabft_failure *f)
 {

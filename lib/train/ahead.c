@@ -72,7 +72,7 @@ static size_t window_rows(const struct ahead_rules *r, size_t epoch_rows)
 
 size_t ahead_bytes(const struct ahead_rules *r, size_t epoch_rows)
 {
-    size_t rows = window_rows(r, epoch_rows), beside = table_pick_bytes(rows, r->n_threads) + rows * sizeof(size_t);
+    size_t rows = window_rows(r, epoch_rows), beside = table_pick_bytes(r->table, rows, r->n_threads) + rows * sizeof(size_t);
     struct table_part part = part_of(r, r->table, rows);
     size_t bytes = table_part_bytes(&part);
     return bytes > (SIZE_MAX - beside) / WINDOWS ? SIZE_MAX : WINDOWS * bytes + beside;

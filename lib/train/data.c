@@ -77,7 +77,9 @@ int train_data_open(struct train_data *d, const struct train_options *o, struct 
     }
     TRY(data_check_records(t, o, d->n_classes, d->is_regression ? "" : d->label[0], f));
     if (d->is_regression) TRY(data_check_varied(t, f));
-    TRY(data_judge_columns(d, f));
+    TRY(memory_new(&d->use, t->n_columns, sizeof *d->use, "the columns", f));
+    TRY(memory_new(&d->column, t->n_columns, sizeof *d->column, "the columns", f));
+    TRY(ensemble_useful_columns(t, pool, d->use, d->column, &d->n_columns, f));
     if (o->valid != NULL) TRY(load_valid(d, o, pool, f));
     TRY(rank_texts(d, f));
     TRY(data_take_rows(d, o, class_of, f));

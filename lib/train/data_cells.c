@@ -21,35 +21,6 @@ static double now(void)
 
 /* ---- columns ---- */
 
-/* What the statistics say, which is all but for texts and columns of infinities; false where they do not tell. */
-static bool judge_by_statistics(const struct table *t, const struct table_column *c, enum ensemble_use *use)
-{
-    if (c->n_missing == t->n_rows) *use = ENSEMBLE_ALL_MISSING;
-    else if (c->n_missing > 0 || (c->has_range && (c->n_infinite > 0 || c->min < c->max))) *use = ENSEMBLE_USED;
-    else if (c->has_range || (c->kind == TABLE_TEXT && c->n_dictionary == 1)) *use = ENSEMBLE_CONSTANT;
-    else return false;
-    return true;
-}
-
-int data_judge_columns(struct train_data *d, struct tabft_failure *f)
-{
-    int error = 0;
-    double *value = NULL;
-    const struct table *t = d->table;
-    TRY(memory_new(&d->use, t->n_columns, sizeof *d->use, "the columns", f));
-    TRY(memory_new(&d->column, t->n_columns, sizeof *d->column, "the columns", f));
-    for (size_t c = 0; c < t->n_columns; c++) {
-        if (judge_by_statistics(t, &t->column[c], &d->use[c])) continue;
-        if (value == NULL) TRY(memory_new(&value, t->n_rows, sizeof *value, "a column", f));
-        TRY(table_read_column(t, c, d->pool, value, f));
-        d->use[c] = ensemble_column_use(value, t->n_rows);
-    }
-    TRY(ensemble_list_used(t, d->use, d->column, &d->n_columns, f));
-fail:
-    free(value);
-    return error;
-}
-
 int data_check_finite(const struct table *t, size_t column, struct threads *pool, struct tabft_failure *f)
 {
     int error = 0;
@@ -78,7 +49,7 @@ struct ahead_rules data_ahead_rules(const struct table *t, const size_t *column,
                                 .n_columns = n_columns,
                                 .chunk_rows = sizes->chunks.n_context + sizes->chunks.n_query,
                                 .window = o->window,
-                                .n_threads = o->threads > 0 ? (int)o->threads : threads_default_count()};
+                                .n_threads = train_options_threads(o)};
 }
 
 int train_data_stream(struct train_data *d, const struct train_options *o, const struct train_sizes *sizes,

@@ -22,8 +22,6 @@ int data_check_target(const struct table *t, struct tabft_failure *f) TABFT_MUST
 int data_check_varied(const struct table *t, struct tabft_failure *f) TABFT_MUST_CHECK; /* a target of regression */
 
 /* ---- data_cells.c: columns and rows, wherever the cells are ---- */
-/* d->use, and the columns that take part. */
-int data_judge_columns(struct train_data *d, struct tabft_failure *f) TABFT_MUST_CHECK;
 int data_check_finite(const struct table *t, size_t column, struct threads *pool,
                       struct tabft_failure *f) TABFT_MUST_CHECK;
 /* All but train_row. */

@@ -1,7 +1,5 @@
 /* The sizes that memory follows from. */
 #define TABFT_IN_TRAIN_DATA
-#include <string.h>
-
 #include "table/store.h"
 #include "train/data_internal.h"
 
@@ -24,18 +22,13 @@ struct chunks_rules train_data_rules(const struct train_data *d, const struct tr
     return rules_of(o, d->n_train, d->n_classes, d->train_label);
 }
 
-/* The target, and the dictionaries of text columns: their texts (where they are loaded), pointers and ranks. */
-static size_t target_bytes(const struct table *t)
+/* What is loaded of a table, and the ranks of its texts. */
+static size_t target_bytes(const struct table *t, const struct train_options *o)
 {
     if (t == NULL) return 0;
-    size_t bytes = t->n_rows * sizeof(double);
-    for (size_t c = 0; c < t->n_columns; c++) {
-        const struct table_column *column = &t->column[c];
-        if (column->kind != TABLE_TEXT) continue;
-        bytes += column->n_dictionary * (sizeof(char *) + sizeof(double));
-        for (size_t i = 0; column->dictionary != NULL && i < column->n_dictionary; i++)
-            bytes += strlen(column->dictionary[i]) + 1;
-    }
+    size_t bytes = table_parts_bytes(t, train_options_threads(o));
+    for (size_t c = 0; c < t->n_columns; c++)
+        if (t->column[c].kind == TABLE_TEXT) bytes += t->column[c].n_dictionary * sizeof(double);
     return bytes;
 }
 
@@ -69,7 +62,7 @@ static int add_cells(struct train_sizes *sizes, const struct table *t, const siz
         sizes->cell_bytes = more > SIZE_MAX - sizes->cell_bytes ? SIZE_MAX : sizes->cell_bytes + more;
     }
     size_t most = sizes->n_train > sizes->n_valid ? sizes->n_train : sizes->n_valid;
-    size_t picks = table_pick_bytes(most, rules.n_threads) + most * sizeof(size_t);
+    size_t picks = table_pick_bytes(v != NULL ? v : t, most, rules.n_threads) + most * sizeof(size_t);
     if (sizes->n_valid > 0 && sizes->window_bytes < SIZE_MAX - picks) sizes->window_bytes += picks;
     if (sizes->cell_bytes < SIZE_MAX / 2 && sizes->window_bytes < SIZE_MAX / 2) return 0;
     return tabft_fail(f, TABFT_SYSTEM, "%s: %zu rows of %zu columns are more than memory can be", t->path, t->n_rows,
@@ -88,7 +81,7 @@ int train_data_sizes(const struct train_data *d, const struct train_options *o, 
                                   .n_train = d->n_train,
                                   .n_valid = d->n_valid,
                                   .n_texts = count_used_texts(d),
-                                  .target_bytes = target_bytes(d->table) + target_bytes(d->valid)};
+                                  .target_bytes = target_bytes(d->table, o) + target_bytes(d->valid, o)};
     /* Every epoch is cut into the same sizes, so those of the first are exact. */
     TRY(chunks_open(&chunks, &rules, 0, f));
     sizes->chunks.n_chunks = chunks_count(chunks);
@@ -116,7 +109,7 @@ int train_schema_sizes(const struct train_options *o, struct train_sizes *sizes,
                                   .n_classes = t->n_labels,
                                   .n_train = t->n_rows,
                                   .n_texts = count_texts(t),
-                                  .target_bytes = target_bytes(t) + target_bytes(v)};
+                                  .target_bytes = target_bytes(t, o) + target_bytes(v, o)};
     if (v != NULL) {
         sizes->n_valid = v->n_rows;
     } else if (o->validation_split > 0) {

@@ -293,7 +293,7 @@ int train_plan(const struct train_options *o, const struct tensor_device *device
     struct tensor_backend backend = {0};
     struct train_place place = {.n_ranks = (int)o->ranks,
                                 .n_local = (int)o->ranks_per_node,
-                                .n_threads = o->threads > 0 ? (int)o->threads : threads_default_count(),
+                                .n_threads = train_options_threads(o),
                                 .engine = o->ranks > 1,
                                 .budget = train_plan_budget(o, (int)o->ranks_per_node),
                                 .backend = &backend,

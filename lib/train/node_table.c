@@ -166,7 +166,7 @@ fail:
 uint64_t trainer_memory_peak(const struct trainer *t)
 {
     /* All of it is resident in each of these ranks from file_shared_finish on. */
-    uint64_t peak = train_memory_peak(), shared = t->node == NULL || t->node->shared == NULL ? 0 : t->node->bytes;
+    uint64_t peak = memory_peak(), shared = t->node == NULL || t->node->shared == NULL ? 0 : t->node->bytes;
     return (peak > shared ? peak - shared : 0) + shared / (uint64_t)t->near.n;
 }
 

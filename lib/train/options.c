@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/threads.h"
 
 enum kind { TEXT, COUNT, REAL, CHOICE, BYTES, FLAG, INTERVAL };
 
@@ -266,6 +267,11 @@ int train_options_check(const struct train_options *o, struct tabft_failure *f)
                           "4294967295; use a smaller one",
                           o->seed, o->epochs);
     return 0;
+}
+
+int train_options_threads(const struct train_options *o)
+{
+    return o->threads > 0 ? (int)o->threads : threads_default_count();
 }
 
 /* ---- JSON ---- */

@@ -70,6 +70,9 @@ bool train_losses_equal(const struct train_losses *a, const struct train_losses 
  * Errors: TABFT_USE. */
 int train_options_check(const struct train_options *o, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* --threads, or as many as there are processors for this process. */
+int train_options_threads(const struct train_options *o);
+
 /* All that bears on a result (`for_result`) or all, as a JSON object (key order of the table). The caller frees it. */
 int train_options_json(const struct train_options *o, bool for_result, char **out,
                        struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -19,47 +19,9 @@ enum {
     ENGINE_BYTES = 15 << 20  /* what PMIx and an MPI add: Open MPI 4.1, 2 to 8 ranks, 6 to 9 MiB by mpirun, 14 by srun */
 };
 
-/* ---- what is there ---- */
-
-static uint64_t status_bytes(const char *key)
-{
-    FILE *file = fopen("/proc/self/status", "re");
-    char line[256];
-    uint64_t kib = 0;
-    if (file == NULL) return 0;
-    while (fgets(line, sizeof line, file) != NULL)
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), ": %" SCNu64, &kib) == 1) break;
-    (void)fclose(file);
-    return kib << 10;
-}
-
-uint64_t train_memory_peak(void) { return status_bytes("VmHWM"); }
-uint64_t train_memory_now(void) { return status_bytes("VmRSS"); }
-
-/* A number of MiB from the environment in bytes; UINT64_MAX where there is none (Slurm: 0 is all of a node). */
-static uint64_t environment_mib(const char *name)
-{
-    const char *text = getenv(name);
-    char *end;
-    if (text == NULL || *text < '0' || *text > '9') return UINT64_MAX;
-    unsigned long long mib = strtoull(text, &end, 10);
-    return *end != '\0' || mib == 0 || mib > UINT64_MAX >> 20 ? UINT64_MAX : (uint64_t)mib << 20;
-}
-
 uint64_t train_plan_budget(const struct train_options *o, int local_ranks)
 {
-    if (o->memory > 0) return o->memory;
-    uint64_t ranks = local_ranks > 0 ? (uint64_t)local_ranks : 1;
-    uint64_t left = memory_available();
-    uint64_t budget = left == UINT64_MAX ? left : left / ranks + train_memory_now();
-    uint64_t node = environment_mib("SLURM_MEM_PER_NODE"), cpu = environment_mib("SLURM_MEM_PER_CPU");
-    if (node != UINT64_MAX && node / ranks < budget) budget = node / ranks;
-    if (cpu != UINT64_MAX) {
-        const char *text = getenv("SLURM_CPUS_PER_TASK");
-        uint64_t cpus = text != NULL && *text >= '1' && *text <= '9' ? strtoull(text, NULL, 10) : 1;
-        if (cpu <= UINT64_MAX / cpus && cpu * cpus < budget) budget = cpu * cpus;
-    }
-    return budget;
+    return o->memory > 0 ? o->memory : memory_budget(local_ranks);
 }
 
 /* ---- planning ---- */

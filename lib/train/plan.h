@@ -70,12 +70,7 @@ int train_plan_text(const struct train_plan *plan, const struct model *m, const 
                     const struct train_sizes *sizes, const struct train_place *place, char **text,
                     struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* What a rank may take in all: --memory, else the least of what the machine and the cgroup have left, shared by the
- * ranks of the node, and Slurm's SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU. */
+/* What a rank may take in all: --memory, else what memory_budget leaves each rank of the node. */
 uint64_t train_plan_budget(const struct train_options *o, int local_ranks);
-
-/* Peak resident bytes of this process so far (VmHWM), and now (VmRSS); 0 where the system does not tell. */
-uint64_t train_memory_peak(void);
-uint64_t train_memory_now(void);
 
 #endif

@@ -131,7 +131,7 @@ static int check_infinities(const struct trainer *t, struct tabft_failure *f)
 static int load(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
-    int threads = t->o->threads > 0 ? (int)t->o->threads : threads_default_count();
+    int threads = train_options_threads(t->o);
     if (comm_rank(t->c) == 0) TRY(run_folder_check(t->o->out, folder_use(t), f));
     TRY(threads_open(&t->pool, threads, f));
     TRY(trainer_device_open(t, f));

@@ -3,9 +3,8 @@
 # then fits; what the plan says fits does run under a limit that the kernel holds it to. Four ranks of a node hold the table once:
 # what each takes, and all of them together, by what the kernel counts.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-# The sanitizers' own records count as memory.
-! grep -q "^TABFT_SANITIZE='.*fsanitize" "$top_builddir/config.log" || { echo 'a sanitizer build needs more'; exit 77; }
+# shellcheck source=tests/tools/memory.sh
+. "${top_srcdir:?}/tests/tools/memory.sh"
 # shellcheck source=tests/tools/train/helpers.sh
 . "$top_srcdir/tests/tools/train/helpers.sh"
 # shellcheck source=tests/tools/train/metrics.sh

@@ -37,6 +37,3 @@ pack() {
 field() {
     sed -n "s/^ \"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1"
 }
-# bounds PLAN PEAK: the plan of bytes is never below what was taken, and at most 5 % and 2 MB above: what the program and the C library
-# take differs between machines.
-bounds() { awk -v plan="$1" -v peak="$2" 'BEGIN { exit !(plan >= peak && plan <= 1.05 * peak + 2e6) }'; }

@@ -2,9 +2,9 @@
 # Memory: what --plan says is what a run takes, whatever the number of estimators; what does not fit does not start, and what is
 # said to fit does; rows x rows is never stored.
 set -eu
-# The sanitizers' own records are in the measured peak.
-! grep -q "^TABFT_SANITIZE='.*fsanitize" "${top_builddir:?}/config.log" || { echo 'a sanitizer build needs more'; exit 77; }
-. "${top_srcdir:?}/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/memory.sh
+. "${top_srcdir:?}/tests/tools/memory.sh"
+. "$top_srcdir/tests/tools/train/helpers.sh"
 cd -- "$work"
 tiny=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors
 head -n 501 "$top_srcdir/share/examples/parity_train.csv" >rows.csv

@@ -2,9 +2,9 @@
 # For every architecture and task: a run takes what --plan says, with and without recomputation, and both ways give the same
 # weights.
 set -eu
-# The sanitizers' own records are in the measured peak.
-! grep -q "^TABFT_SANITIZE='.*fsanitize" "${top_builddir:?}/config.log" || { echo 'a sanitizer build needs more'; exit 77; }
-. "${top_srcdir:?}/tests/tools/train/helpers.sh"
+# shellcheck source=tests/tools/memory.sh
+. "${top_srcdir:?}/tests/tools/memory.sh"
+. "$top_srcdir/tests/tools/train/helpers.sh"
 cd -- "$work"
 reference=$top_srcdir/tests/data/reference
 head -n 901 "$top_srcdir/share/examples/parity_train.csv" >rows.csv

@@ -82,6 +82,8 @@ says 'the targets of its context are all equal'
 
 # Memory: --plan says what is taken.
 if ! grep -q "^TABFT_SANITIZE='.*fsanitize" "${top_builddir:?}/config.log"; then
+    # shellcheck source=tests/tools/memory.sh
+    . "$top_srcdir/tests/tools/memory.sh"
     awk 'NR == 1 { print; next } { print } END { for (i = 0; i < 1800; i++) printf "%g,%g,%d,%g\n", i % 37, i % 41, i % 3, i % 101 }' plain.csv >long.csv
     numbers long.csv long.tbf
     for what in '--validation-split 0' '--validation-split 0.5 --chunk-rows 100'; do

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/random.h"
 #include "base/threads.h"
@@ -148,27 +149,57 @@ START_TEST(useless_columns_do_not_show)
 }
 END_TEST
 
+enum { JUDGED = 9, JUDGED_ROWS = 4 };
+
+/* Columns [first, first + n) of those that are judged, packed. */
+static struct table *judged_table(const double (*value)[JUDGED_ROWS], size_t first, size_t n)
+{
+    static const char *const names[JUDGED] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    static const char *const texts[2] = {"no", "yes"};
+    struct table_column column[JUDGED];
+    struct table *t;
+    for (size_t i = 0; i < n; i++) {
+        const bool is_text = first + i >= 5 && first + i < 7;
+        column[i] = (struct table_column){.name = names[first + i],
+                                          .kind = is_text ? TABLE_TEXT : TABLE_FLOAT,
+                                          .value = value[first + i],
+                                          .n_dictionary = is_text ? 2 : 0,
+                                          .dictionary = is_text ? texts : NULL};
+    }
+    const struct table_output output = {.n_rows = JUDGED_ROWS,
+                                        .n_columns = n,
+                                        .column = column,
+                                        .target = SIZE_MAX,
+                                        .task = TABLE_NO_TASK,
+                                        .provenance = "{}"};
+    MUST(table_write("judged.tbf", true, &output, NULL, &f));
+    MUST(table_open_parts(&t, "judged.tbf", NULL, &f));
+    ck_assert_int_eq(unlink("judged.tbf"), 0);
+    return t;
+}
+
 START_TEST(useful_columns_are_judged_on_the_table)
 {
-    const double nan = (double)NAN;
-    const double values[5][4] = {{1, 2, 3, 4}, {7, 7, 7, 7}, {nan, nan, nan, nan}, {7, nan, 7, 7}, {nan, 7, 7, 7}};
-    const enum ensemble_use expected[5] = {ENSEMBLE_USED, ENSEMBLE_CONSTANT, ENSEMBLE_ALL_MISSING, ENSEMBLE_USED,
-                                           ENSEMBLE_USED};
-    struct table_column column[5];
-    enum ensemble_use use[5];
-    size_t used[5], n_used;
-    memset(column, 0, sizeof column);
-    for (size_t i = 0; i < 5; i++) column[i].value = values[i];
-    struct table t = {.n_rows = 4, .n_columns = 5, .column = column, .path = "t.tbf"};
-    MUST(ensemble_useful_columns(&t, use, used, &n_used, &f));
-    for (size_t i = 0; i < 5; i++) ck_assert_int_eq(use[i], expected[i]);
-    ck_assert_uint_eq(n_used, 3);
+    const double nan = (double)NAN, inf = (double)INFINITY;
+    const double values[JUDGED][JUDGED_ROWS] = {
+        {1, 2, 3, 4}, {7, 7, 7, 7}, {nan, nan, nan, nan}, {7, nan, 7, 7},      {nan, 7, 7, 7},
+        {1, 1, 1, 1}, {0, 0, 1, 0}, {inf, inf, inf, inf}, {inf, inf, inf, -inf}};
+    const enum ensemble_use expected[JUDGED] = {ENSEMBLE_USED,     ENSEMBLE_CONSTANT, ENSEMBLE_ALL_MISSING,
+                                                ENSEMBLE_USED,     ENSEMBLE_USED,     ENSEMBLE_CONSTANT,
+                                                ENSEMBLE_USED,     ENSEMBLE_CONSTANT, ENSEMBLE_USED};
+    enum ensemble_use use[JUDGED];
+    size_t used[JUDGED], n_used;
+    struct table *t = judged_table(values, 0, JUDGED), *none = judged_table(values, 1, 2);
+    MUST(ensemble_useful_columns(t, NULL, use, used, &n_used, &f));
+    for (size_t i = 0; i < JUDGED; i++) ck_assert_int_eq(use[i], expected[i]);
+    ck_assert_uint_eq(n_used, 5);
     ck_assert_uint_eq(used[1], 3);
     ck_assert_str_eq(ensemble_use_name(use[1]), "constant");
     ck_assert_str_eq(ensemble_use_name(use[2]), "all missing");
-    t.column = column + 1;
-    t.n_columns = 2;
-    MUST_FAIL(ensemble_useful_columns(&t, use, used, &n_used, &f), TABFT_INPUT, "t.tbf: every column is constant");
+    MUST_FAIL(ensemble_useful_columns(none, NULL, use, used, &n_used, &f), TABFT_INPUT,
+              "judged.tbf: every column is constant");
+    table_close(t);
+    table_close(none);
 }
 END_TEST
 

@@ -218,6 +218,7 @@ START_TEST(plans)
     struct table *train = pack(&a, all, COLUMNS), *test = pack(&b, all, COLUMNS);
     MUST(eval_predict(m, train, test, &o, NULL, &p, &f));
     o.block_rows = 7;
+    o.collects = true;
     MUST(eval_predictor_open(&e, m, train, test, &o, NULL, &f));
     const struct eval_plan once = *eval_predictor_plan(e);
     eval_predictor_close(e);

@@ -84,12 +84,12 @@ static void *room_for(size_t n, size_t size)
 static void read_csv(struct sheets *t, const char *sheet, bool is_regression)
 {
     open_tables(sheet, is_regression, &t->train, &t->test);
-    MUST(eval_columns_open(&t->columns, t->train, t->test, &f));
+    MUST(eval_columns_open(&t->columns, t->train, t->test, NULL, &f));
     size_t n = t->train->n_rows, m = t->test->n_rows, *row = room_for(m, sizeof *row);
     for (size_t i = 0; i < m; i++) row[i] = i;
     t->x_context = room_for(n * t->columns.n, sizeof *t->x_context);
     t->x_query = room_for(m * t->columns.n, sizeof *t->x_query);
-    eval_columns_context(&t->columns, t->x_context);
+    MUST(eval_columns_context(&t->columns, NULL, t->x_context, &f));
     MUST(eval_columns_rows(&t->columns, row, m, NULL, t->x_query, &f));
     free(row);
     t->context = eval_columns_matrix(&t->columns, t->x_context, n);
