@@ -16,6 +16,7 @@
 #include "cuda_runtime_api.h"
 
 #define TABFT_CUDA_EMULATION
+#define EMULATION_GRID_MOST 3
 #define __global__
 #define __device__
 #define __host__

@@ -17,8 +17,11 @@ extern "C" {
 }
 
 /* The emulation brings its own: a launch is syntax that only nvcc knows, and so is shared memory of a size that the
- * launch gives. */
-#ifndef TABFT_CUDA_EMULATION
+ * launch gives. Its grids are so small that every kernel strides on in tests. */
+#ifdef TABFT_CUDA_EMULATION
+static constexpr size_t GRID_MOST = EMULATION_GRID_MOST;
+#else
+static constexpr size_t GRID_MOST = 1 << 20;
 #define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                     \
     kernel<<<blocks, threads, shared_bytes, stream>>>(__VA_ARGS__)
 #define SHARED_FLOATS(name) extern __shared__ __align__(16) float name[]
@@ -57,8 +60,8 @@ struct cuda {
 static inline size_t blocks_of(size_t count, size_t each) { return (count + each - 1) / each; }
 static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Blocks of a launch: one dimension, whose limit of 2^31 - 1 no grid of ours reaches, as kernels stride on. */
-static constexpr size_t GRID_MOST = 1 << 20;
+/* Blocks of a launch: one dimension, whose limit of 2^31 - 1 no grid of ours reaches, as kernels stride on. The others', of
+ * 65,535, are not used. */
 static inline unsigned grid_of(size_t count, size_t each)
 {
     const size_t blocks = blocks_of(count, each);

@@ -294,7 +294,7 @@ __global__ static void bar_loss_back(struct bars b, double *keep, bool add, floa
 }
 
 /* Blocks of the backward pass, each with room for a row's slopes. */
-static constexpr size_t BAR_BLOCKS = 1024;
+static constexpr size_t BAR_BLOCKS = GRID_MOST < 1024 ? GRID_MOST : 1024;
 
 static struct bars bars_of(const struct op_call *call)
 {

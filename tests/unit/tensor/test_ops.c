@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/memory.h"
 #include "base/threads.h"
@@ -391,6 +392,109 @@ START_TEST(attention_over_many_blocks_is_right)
 END_TEST
 
 /* ---- row by row ---- */
+
+/* ---- beyond 2^31 elements ---- */
+
+/* Numbers of which few are touched: the rest takes no memory. */
+static const size_t far_apart = ((size_t)1 << 31) + 96, far_bytes = (((size_t)1 << 32) + (1 << 20)) * sizeof(float);
+static float *far_new(void)
+{
+    void *x = mmap(NULL, far_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ck_assert_msg(x != MAP_FAILED, "%zu bytes of addresses cannot be had (ulimit -v, vm.overcommit_memory)", far_bytes);
+    return x;
+}
+
+/* Two pieces of a tensor into one where they lie far apart. */
+static void spread(float *to, const float *from, size_t piece)
+{
+    memcpy(to, from, piece * sizeof *to);
+    memcpy(to + far_apart, from + piece, piece * sizeof *to);
+}
+static void check_spread(const float *far, const float *near, size_t piece, const char *what)
+{
+    ck_assert_msg(memcmp(far, near, piece * sizeof *far) == 0, "%s: the first piece", what);
+    ck_assert_msg(memcmp(far + far_apart, near + piece, piece * sizeof *far) == 0, "%s: what lies behind 2^31", what);
+}
+
+/* Forward and backward of an operation whose inputs and outputs consist of two pieces, with strides `far` that put these
+ * beyond 2^31 numbers: the bits of one with strides that do not. */
+struct piece {
+    size_t in[OP_INPUTS_MAX], out, out2;
+    bool near_out; /* only its inputs are far */
+};
+static void try_far(const struct trial *t, const struct op *far, const struct piece *piece)
+{
+    struct data d = make_data(t);
+    struct made near = run(t, &d, 1, 0);
+    struct tensor_backend b;
+    struct op_call call = {.op = far};
+    float *tensor[2 * OP_INPUTS_MAX + 3];
+    size_t n = 0;
+    open_backend(&b, NULL);
+    for (int i = 0; i < OP_INPUTS_MAX; i++) {
+        if (piece->in[i] == 0) continue;
+        spread(tensor[n] = far_new(), d.x[i], piece->in[i]);
+        call.in[i] = tensor[n++];
+        if (!t->in[i].no_gradient) call.d_in[i] = tensor[n++] = far_new();
+    }
+    call.out[0] = tensor[n++] = far_new();
+    call.out[1] = tensor[n++] = far_new();
+    call.d_out = tensor[n++] = far_new();
+    if (piece->near_out) memcpy(call.d_out, d.d_out, t->out * sizeof(float));
+    else spread(call.d_out, d.d_out, piece->out);
+    call.add[0] = t->op.kind == OP_SELECT;
+    const struct tensor_kernels *k = &b.kernels[far->kind];
+    const size_t sizes[] = {k->forward_scratch(b.state, far), k->backward_scratch(b.state, far)};
+    call.scratch = zeros(sizes[0] > sizes[1] ? sizes[0] : sizes[1], 1);
+    k->forward(b.state, &call);
+    k->backward(b.state, &call);
+    MUST(b.vectors.finish(b.vectors.state, &f));
+    if (piece->near_out) ck_assert_mem_eq(call.out[0], near.out, t->out * sizeof(float));
+    else check_spread(call.out[0], near.out, piece->out, "the output");
+    if (piece->out2 > 0) check_spread(call.out[1], near.out2, piece->out2, "the second output");
+    for (int i = 0; i < OP_INPUTS_MAX; i++)
+        if (call.d_in[i] != NULL) check_spread(call.d_in[i], near.d_in[i], piece->in[i], "a gradient");
+    free(call.scratch);
+    b.close(b.state);
+    while (n > 0) munmap(tensor[--n], far_bytes);
+    free_made(&near);
+    free_data(&d);
+}
+
+START_TEST(strides_reach_beyond_2_to_the_31)
+    {
+        enum { CONTEXT = 19, QUERY = 3, HEADS = 2, WIDTH = 8, E = HEADS * WIDTH };
+        const size_t tokens = CONTEXT + QUERY;
+        const struct piece attended = {{tokens * E, CONTEXT * E, CONTEXT * E, 0}, tokens * E, 2 * tokens * HEADS, false};
+        struct trial t = {.op = {.kind = OP_ATTENTION,
+                                 .attention = {2, CONTEXT, QUERY, CONTEXT, HEADS, WIDTH, 2, 1, {tokens * E, E, 0},
+                                               {CONTEXT * E, E, 0}, {CONTEXT * E, E, 0}, {tokens * E, E, 0},
+                                               {2 * tokens * HEADS, 2 * HEADS, 0}}},
+                          .in = {{.count = 2 * tokens * E}, {.count = 2 * CONTEXT * E}, {.count = 2 * CONTEXT * E}},
+                          .out = 2 * tokens * E,
+                          .out2 = 4 * tokens * HEADS};
+        struct op far = t.op;
+        far.attention.q.sequence = far.attention.k.sequence = far.attention.v.sequence = far_apart;
+        far.attention.o.sequence = far.attention.statistics.sequence = far_apart;
+        try_far(&t, &far, &attended);
+        /* Rows of a table: two tokens of far rows, in each of 11 sequences. */
+        t = (struct trial){.op = {.kind = OP_ATTENTION,
+                                  .attention = {11, 2, 0, 2, HEADS, WIDTH, 2, 2, {E, 11 * E, 0}, {E, 11 * E, 0},
+                                                {E, 11 * E, 0}, {E, 11 * E, 0}, {2 * HEADS, 22 * HEADS, 0}}},
+                           .in = {{.count = 22 * E}, {.count = 22 * E}, {.count = 22 * E}},
+                           .out = 22 * E,
+                           .out2 = 44 * HEADS};
+        far = t.op;
+        far.attention.q.token = far.attention.k.token = far.attention.v.token = far_apart;
+        far.attention.o.token = far.attention.statistics.token = far_apart;
+        try_far(&t, &far, &(struct piece){{11 * E, 11 * E, 11 * E, 0}, 11 * E, 22 * HEADS, false});
+        /* Rows that are picked from a tensor of many. */
+        t = (struct trial){.op = {.kind = OP_SELECT, .select = {0, 1, 1, 2, 8}}, .in = {{.count = 16}}, .out = 16};
+        far = t.op;
+        far.select.step = far_apart / 8;
+        try_far(&t, &far, &(struct piece){{8}, 0, 0, true});
+    }
+END_TEST
 
 static void rms_norm(const struct op *op, double *const *in, double *out)
 {
@@ -1016,6 +1120,7 @@ END_TEST
 
 #define TESTS_OF_ANY_BACKEND                                                                                           \
     linear_is_right, attention_is_right, attention_to_other_keys_is_right, attention_over_many_blocks_is_right,       \
+        strides_reach_beyond_2_to_the_31,                                                                             \
         norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, tokens_are_right,           \
         queries_are_right, fourier_is_right, circles_are_right_everywhere, votes_are_right, cross_entropy_is_right,   \
         bar_loss_is_right, bar_loss_is_tabpfns
