@@ -4,9 +4,9 @@
 # clocks that differ by an hour change nothing. Under a real Slurm of four nodes; the node that does not see has an empty file
 # system over RUN, in a mount namespace of its own.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
 # shellcheck source=tests/tools/train/helpers.sh
 . "$top_srcdir/tests/tools/train/helpers.sh"
 # shellcheck source=tests/tools/train/metrics.sh
@@ -20,12 +20,7 @@ pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
 set -- tabft-train --model "$model" --data train.tbf --epochs 20 --estimators 3 --chunk-rows 57 --lr 1e-3 --seed 3 --validation-split 0 \
     --threads 1
 works "$@" --out whole
-same() {
-    cmp -- whole/model.safetensors run/model.safetensors || fail "$1: other weights"
-    course whole >want
-    course run >got
-    diff want got || fail "$1: other losses"
-}
+same() { same_run whole run "$1"; }
 
 # ranks HOW COMMAND...: three ranks on three nodes in the background, rank 2 by HOW; each leaves its process in pid.RANK.
 #   blind: it sees an empty RUN; what it opens is in ./looked.
@@ -36,7 +31,7 @@ ranks() {
     rm -f pid.? looked
     mkdir -p run
     # shellcheck disable=SC2016 # for the inner shells
-    timeout 900 srun --mpi=pmix --nodes=3 --ntasks=3 sh -c '
+    slurm_ranks 3 sh -c '
         how=$1
         shift
         [ "$PMIX_RANK" = 2 ] || { echo $$ >"pid.$PMIX_RANK"; exec "$@"; }
@@ -48,29 +43,13 @@ ranks() {
         esac' sh "$how" "$@" --out run >said 2>&1 &
     launcher=$!
 }
-# until_true WHAT COMMAND...
-until_true() {
-    what=$1
-    shift
-    tries=0
-    until "$@"; do
-        tries=$((tries + 1))
-        if [ "$tries" -gt 1800 ] || ! kill -0 "$launcher" 2>/dev/null; then cat said; fail "$what"; fi
-        sleep 0.1
-    done
-}
 # looks_for TEXT: rank 2 has looked in vain for such a name, more than once.
 looks_for() { [ -e looked ] && [ "$(grep -c "$1.*ENOENT" looked)" -ge 3 ]; }
 sees_again() { nsenter --target "$(cat pid.2)" --mount umount --lazy "$work/run"; }
-ends_with() {
-    status=0
-    wait "$launcher" || status=$?
-    [ "$status" = "$1" ] || { cat said; fail "$2: status $status instead of $1"; }
-}
 
 # ---- the folder of a checkpoint that rank 0 has just made ----
 ranks blind "$@" --checkpoint-every 10
-until_true 'rank 2 does not look for the checkpoint' looks_for 'run/state-000000000010-'
+until_true 180 'rank 2 does not look for the checkpoint' looks_for 'run/state-000000000010-'
 sees_again
 ends_with 0 'a checkpoint that is seen late'
 same 'a checkpoint that is seen late'
@@ -90,15 +69,9 @@ before=$(checkpoints)
 
 # Never: the run fails, by the name of the rank and the file, and nothing is changed.
 ranks blind "$@" --resume --comm-timeout 12
-until_true 'nobody says what is not seen' grep -q 'is not seen on this node' said
-tries=0
-for rank in 0 1 2; do
-    while kill -0 "$(cat pid.$rank)" 2>/dev/null; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || { cat said; fail "rank $rank lives 10 s after the failure"; }
-        sleep 0.1
-    done
-done
+until_true 180 'nobody says what is not seen' grep -q 'is not seen on this node' said
+# shellcheck disable=SC2046 # words
+gone_within 10 'a checkpoint that is never seen' $(cat pid.?)
 ends_with 4 'a checkpoint that is never seen'
 text="slice-0002-of-0003.tbf: was made by another rank and is not seen on this node after 6 s: No such file or directory; "
 [ "$(grep -c "^tabft-train: rank 2 (n3): .*$newest/$text" said)" = 1 ] ||
@@ -108,7 +81,7 @@ text="slice-0002-of-0003.tbf: was made by another rank and is not seen on this n
 
 # After a while.
 ranks blind "$@" --resume
-until_true 'rank 2 does not look for its slice' looks_for "$newest/slice-0002-of-0003.tbf"
+until_true 180 'rank 2 does not look for its slice' looks_for "$newest/slice-0002-of-0003.tbf"
 sees_again
 ends_with 0 'slices that are seen late'
 says "resumes after step .* from ${newest#run/}"

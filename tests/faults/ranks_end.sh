@@ -3,9 +3,9 @@
 # names the rank. Under srun without and with --kill-on-bad-exit, and under mpirun. A rank that is stopped is noticed
 # by the timeout.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 # Under its own name, so that what is left over is ours.
@@ -19,13 +19,13 @@ fail() {
     printf 'FAILED: %s\n' "$*" >&2
     exit 1
 }
-# The processes of the program that are still there; alive: the same, cheaper, for those that have given a sign of themselves.
+# The processes of the program that are still there; any_alive: the same, cheaper, for those that have given a sign of themselves.
 left_over() {
     for process in /proc/[0-9]*; do
         case $(readlink "$process/exe" 2>/dev/null) in "$program"*) printf '%s ' "${process#/proc/}" ;; esac
     done
 }
-alive() {
+any_alive() {
     for process in "$RANK_SIGNS"/[0-9]*; do
         if [ -e "$process" ] && kill -0 "${process##*/}" 2>/dev/null; then return 0; fi
     done
@@ -54,7 +54,7 @@ ends() {
         turns 3000 || fail "no rank ended: $*"
     done
     turn=0
-    while alive; do turns $((limit * 10)) || fail "processes $(left_over)are left after $limit s: $*"; done
+    while any_alive; do turns $((limit * 10)) || fail "processes $(left_over)are left after $limit s: $*"; done
     status=0
     wait "$launcher" || status=$?
     [ -z "$(left_over)" ] || fail "processes $(left_over)are left: $*"

@@ -2,74 +2,36 @@
 # Several ranks under srun --mpi=pmix on four nodes and under mpirun: the same sums whatever their number, launches that
 # cannot work are refused, a rank with another value is refused, ranks that wait leave the processors alone.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
-program=$top_builddir/tests/unit/comm/rank_program
-work=$(mktemp -d)
-trap 'rm -rf -- "$work"' EXIT
-
-fail() {
-    printf 'FAILED: %s\n' "$*" >&2
-    exit 1
-}
-# refused STATUS TEXT COMMAND...: it must end with that status and say that.
-refused() {
-    expected=$1 text=$2
-    shift 2
-    status=0
-    "$@" >"$work/refused" 2>&1 || status=$?
-    [ "$status" = "$expected" ] || { cat -- "$work/refused"; fail "status $status instead of $expected: $*"; }
-    grep -q -e "$text" "$work/refused" || { cat -- "$work/refused"; fail "no '$text': $*"; }
-}
-same_as_one() {
-    diff "$work/one" "$work/sum" || fail "$1: other bits"
-}
-slurm_ranks() {
-    ranks=$1
-    shift
-    nodes=$ranks
-    [ "$nodes" -le 4 ] || nodes=4
-    timeout 6000 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
-}
-# Shared memory is for ranks on one node: mpirun's are.
-mpirun_ranks() {
-    ranks=$1
-    shift
-    root=
-    [ "$(id -u)" != 0 ] || root=--allow-run-as-root
-    # shellcheck disable=SC2086 # no word or one
-    env -u OMPI_MCA_btl timeout 6000 mpirun $root --oversubscribe -n "$ranks" "$@"
-}
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
+# shellcheck source=tests/slurm/sums.sh
+. "$top_srcdir/tests/slurm/sums.sh"
 
 # The same bits. 5 and 7 items do not divide evenly; 2 items leave ranks idle; 400,003 parameters are no multiple of
 # anything.
 shapes='5x400003 4x150000 7x65537 2x5000 1x1'
 # shellcheck disable=SC2086 # a list
-"$program" sum 0 1 $shapes >"$work/one"
+sums_alone 0 1 $shapes
 [ "$(wc -l <"$work/one")" = 5 ] || fail "one rank printed $(wc -l <"$work/one") lines"
 for ranks in 1 2 3 4 5 8; do
     threads=$((1 + ranks % 2))
     # shellcheck disable=SC2086
-    slurm_ranks "$ranks" "$program" sum 0 "$threads" $shapes >"$work/sum" || fail "srun, $ranks ranks"
-    same_as_one "srun with $ranks ranks"
+    same_as_one "srun with $ranks ranks" slurm_ranks "$ranks" "$program" sum 0 "$threads" $shapes
 done
 for ranks in 2 5; do
     # shellcheck disable=SC2086
-    mpirun_ranks "$ranks" "$program" sum 0 2 $shapes >"$work/sum" || fail "mpirun, $ranks ranks"
-    same_as_one "mpirun with $ranks ranks"
+    same_as_one "mpirun with $ranks ranks" mpirun_ranks "$ranks" "$program" sum 0 2 $shapes
 done
 # With GPUs, on the emulation of tests/cuda: eight ranks on four nodes, two GPUs each; NCCL's id comes by Slurm's PMIx.
 for ranks in 3 8; do
     # shellcheck disable=SC2086
-    slurm_ranks "$ranks" env RANK_GPUS=1 CUDA_EMULATION_DEVICES=2 TABFT_PLUGIN_PATH="$top_builddir/tests/cuda/plugins" \
-        "$program" sum 0 1 $shapes >"$work/sum" || fail "srun, $ranks ranks with GPUs"
-    same_as_one "srun with $ranks ranks with GPUs"
+    same_as_one "srun with $ranks ranks with GPUs" slurm_ranks "$ranks" env RANK_GPUS=1 CUDA_EMULATION_DEVICES=2 \
+        TABFT_PLUGIN_PATH="$top_builddir/tests/cuda/plugins" "$program" sum 0 1 $shapes
 done
 # Pieces of 1,000 bytes stand for those of 2^31.
 # shellcheck disable=SC2086
-slurm_ranks 3 "$program" sum 1000 1 $shapes >"$work/sum"
-same_as_one 'small pieces'
+same_as_one 'small pieces' slurm_ranks 3 "$program" sum 1000 1 $shapes
 
 # One rank joins without an engine, with and without PMIx.
 slurm_ranks 1 env TABFT_PLUGIN_PATH=/nonexistent "$program" sum 0 1 1x1 >"$work/sum"

@@ -3,9 +3,9 @@
 # Slurm's signal before the time is up (the job requeues itself), preemption by SIGTERM, kill -9 of a rank, of all ranks, of a
 # node's daemon. With a number as argument so many kills at random moments, for make check-long. Under a real Slurm of four nodes.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
 kills=${1-4}
 # shellcheck source=tests/tools/train/helpers.sh
 . "$top_srcdir/tests/tools/train/helpers.sh"
@@ -13,23 +13,10 @@ kills=${1-4}
 . "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
 same() {
-    cmp -- whole/model.safetensors "$1/model.safetensors" || fail "$1: other weights"
-    course whole >want
-    course "$1" >got
-    diff want got || fail "$1: other losses, or a step that is not there once"
+    same_run whole "$1"
     [ "$(find "$1" -type f | wc -l)" = 4 ] || fail "$1 holds $(ls -A "$1")"
 }
-# until_true SECONDS WHAT COMMAND...
-until_true() {
-    limit=$1 what=$2
-    shift 2
-    tries=0
-    until "$@"; do
-        tries=$((tries + 1))
-        [ "$tries" -le $((limit * 10)) ] || { cat job.out said 2>/dev/null || :; squeue || :; fail "$what"; }
-        sleep 0.1
-    done
-}
+tells='job.out said'
 # steps: those whose lines are written.
 steps() { cat run/metrics.jsonl run/metrics.jsonl.partial 2>/dev/null | grep -c '"kind":"step"' || :; }
 has_steps() { [ "$(steps)" -ge "$1" ]; }
@@ -42,6 +29,8 @@ processes() {
     done
 }
 none_left() { [ -z "$(processes)" ]; }
+# What is asked to stop does not wait for $victim, which is stopped.
+victim_left() { [ "$(processes)" = "$victim" ] || none_left; }
 
 pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
 set -- --model "$model" --data train.tbf --epochs 40 --estimators 4 --chunk-rows 57 --chunks-per-step 2 --lr 1e-3 --seed 3 --patience 0
@@ -108,14 +97,11 @@ same run
 launch() {
     ranks=$1
     shift
-    nodes=$ranks
-    [ "$nodes" -le 4 ] || nodes=4
-    timeout 300 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit tabft-train "$@" --threads 1 --resume >said 2>&1 &
+    slurm_ranks "$ranks" tabft-train "$@" --threads 1 --resume >said 2>&1 &
     launcher=$!
 }
 random() { od -An -N2 -tu2 /dev/urandom | tr -d ' '; }
-over() { ! kill -0 "$launcher" 2>/dev/null; }
-goes_on() { has_steps "$1" || over; }
+goes_on() { has_steps "$1" || ! alive "$launcher"; }
 rm -rf run
 killed=0 round=0 whole_runs=0
 while [ "$killed" -lt "$kills" ]; do
@@ -133,12 +119,9 @@ while [ "$killed" -lt "$kills" ]; do
     [ $((round % 5)) = 0 ] || victims=$(printf '%s\n' "$victims" | sed -n "$((1 + $(random) % ($(printf '%s\n' "$victims" | wc -l))))p")
     # shellcheck disable=SC2086 # a list
     if [ -n "$victims" ] && kill -KILL $victims 2>/dev/null; then
-        tries=0
-        until none_left; do
-            tries=$((tries + 1))
-            [ "$tries" -le 100 ] || { cat said; fail "ranks $(processes) live 10 s after the kill"; }
-            sleep 0.1
-        done
+        ended=$launcher launcher= # it may end first
+        until_true 10 'ranks live 10 s after the kill' none_left
+        launcher=$ended
     fi
     status=0
     wait "$launcher" || status=$?
@@ -149,9 +132,7 @@ while [ "$killed" -lt "$kills" ]; do
     whole_runs=$((whole_runs + 1))
 done
 launch 3 "$@" --out run --checkpoint-every 7
-status=0
-wait "$launcher" || status=$?
-[ "$status" = 0 ] || { cat said; fail "after $killed kills: status $status"; }
+ends_with 0 "after $killed kills"
 same run
 printf '%s kills in %s starts, %s whole runs\n' "$killed" "$round" "$((whole_runs + 1))"
 
@@ -161,16 +142,11 @@ launch 4 "$@" --out run --checkpoint-every 1 --comm-timeout 5 --stop-timeout 3
 until_true 60 'the run does not start' has_steps 4
 victim=$(processes | sed -n 2p)
 kill -STOP "$victim"
-# What is asked to stop then does not wait for it either.
-tries=0
-until [ "$(processes)" = "$victim" ] || none_left; do
-    tries=$((tries + 1))
-    [ "$tries" -le 150 ] || { cat said; fail 'a silent rank is waited for longer than --comm-timeout and 10 s'; }
-    sleep 0.1
-done
+ended=$launcher launcher=
+until_true 15 'a silent rank is waited for longer than --comm-timeout and 10 s' victim_left
 kill -KILL "$victim" 2>/dev/null || :
 status=0
-wait "$launcher" || status=$?
+wait "$ended" || status=$?
 [ "$status" != 0 ] || fail 'a run with a silent rank ends well'
 grep -q '^tabft-train: rank [0-9] (n[1-4]): waited 5 s for the other ranks' said || { cat said; fail 'nobody says that a rank is silent'; }
 # Asked to stop while a rank is silent: SIGTERM has its own limit, and nothing that was saved is touched.
@@ -181,20 +157,14 @@ until_true 60 'the run does not go on' has_steps $((before + 2))
 victim=$(processes | sed -n 3p)
 kill -STOP "$victim"
 for process in $(processes); do [ "$process" = "$victim" ] || kill -TERM "$process"; done
-tries=0
-until [ "$(processes)" = "$victim" ] || none_left; do
-    tries=$((tries + 1))
-    [ "$tries" -le 130 ] || { cat said; fail 'SIGTERM with a silent rank takes longer than --stop-timeout and 10 s'; }
-    sleep 0.1
-done
+ended=$launcher launcher=
+until_true 13 'SIGTERM with a silent rank takes longer than --stop-timeout and 10 s' victim_left
 kill -KILL "$victim" 2>/dev/null || :
-wait "$launcher" || :
+wait "$ended" || :
 grep -q 'tabft-train: was asked by SIGTERM to stop and is not done in time' said || { cat said; fail 'nobody says that the stop took too long'; }
 [ "$saved" = "$(find run -name manifest.tbf -exec sha256sum {} + | sort)" ] || fail 'SIGTERM with a silent rank changed the checkpoints'
 launch 2 "$@" --out run
-status=0
-wait "$launcher" || status=$?
-[ "$status" = 0 ] || { cat said; fail "after a silent rank: status $status"; }
+ends_with 0 'after a silent rank'
 same run
 
 # ---- Slurm's own signal before the time is up: a minute and more ----

@@ -2,9 +2,9 @@
 # One rank is given something else, fails, or dies: all end within 10 seconds, one line names the rank and the cause, no
 # weights are left. Under a real Slurm of four nodes.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
 . "$top_srcdir/tests/tools/train/helpers.sh"
 cd -- "$work"
 mkdir rank0 rank1 rank2 rank3
@@ -15,7 +15,7 @@ for rank in 0 1 2 3; do cp train.tbf rank$rank/data.tbf; done
 # ranks COMMAND...: four ranks on four nodes, each in a folder of its own, its process in pid.RANK.
 ranks() {
     # shellcheck disable=SC2016 # for the inner shell
-    timeout 6000 srun --mpi=pmix --nodes=4 --ntasks=4 sh -c 'cd "rank$PMIX_RANK" && echo $$ >../pid.$PMIX_RANK && exec "$@"' sh "$@"
+    slurm_ranks 4 sh -c 'cd "rank$PMIX_RANK" && echo $$ >../pid.$PMIX_RANK && exec "$@"' sh "$@"
 }
 # once TEXT: one line of all ranks says it, naming its rank.
 once() {
@@ -58,23 +58,13 @@ for victim in 0 2; do
     rm -f -- pid.*
     ranks "$@" --out "$work/dies-$victim" --epochs 100000 >said 2>&1 &
     launcher=$!
-    tries=0
-    until [ -s "dies-$victim/metrics.jsonl.partial" ]; do
-        tries=$((tries + 1))
-        [ "$tries" -lt 3000 ] || { cat said; fail 'the run does not start'; }
-        sleep 0.1
-    done
+    until_true 300 'the run does not start' [ -s "dies-$victim/metrics.jsonl.partial" ]
     kill -KILL "$(cat "pid.$victim")"
-    tries=0
-    for rank in 0 1 2 3; do
-        while kill -0 "$(cat "pid.$rank")" 2>/dev/null; do
-            tries=$((tries + 1))
-            [ "$tries" -lt 100 ] || { cat said; fail "rank $rank lives 10 s after rank $victim died"; }
-            sleep 0.1
-        done
-    done
+    # shellcheck disable=SC2046 # words
+    gone_within 10 "after rank $victim died" $(cat pid.?)
     status=0
     wait "$launcher" || status=$?
+    launcher=
     [ "$status" != 0 ] || fail 'a run without a rank ends well'
     # Open MPI may be quicker to end the step than our words are to come out; then it names the host.
     grep -q "^tabft-train: rank [0-9] .*rank $victim" said || grep -q "Peer host: *n$((victim + 1))$" said ||

@@ -3,9 +3,9 @@
 # bits of one rank that holds it alone; what does not fit is refused with the way out; ranks that are killed leave no shared
 # memory behind.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
 . "$top_srcdir/tests/tools/train/helpers.sh"
 # shellcheck source=tests/tools/train/metrics.sh
 . "$top_srcdir/tests/tools/train/metrics.sh"
@@ -24,12 +24,7 @@ works "$@" --out one --threads 2
 says 'table: [0-9]* bytes in memory once a node, read by its 1 rank in'
 says 'column "constant" is left out: constant'
 says 'column "same" is left out: constant'
-same() {
-    cmp -- one/model.safetensors "$1/model.safetensors" || fail "$1: other weights"
-    course one >want
-    course "$1" >got
-    diff want got || fail "$1: other losses"
-}
+same() { same_run one "$1"; }
 # A window of some chunks, many passes over the file; then one that holds all.
 works "$@" --out streamed --threads 2 --stream --window 100K
 ! grep -q 'in memory once a node' said || fail 'a streamed table is in memory'
@@ -38,30 +33,19 @@ works "$@" --out streamed-at-once --threads 1 --stream
 same streamed-at-once
 
 # ---- ranks ----
-srun_ranks() { # NODES RANKS COMMAND...
-    nodes=$1 ranks=$2
-    shift 2
-    timeout 300 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
-}
 # names: what lies in /dev/shm under a name of ours, 32 hex digits. Other tests' names last for a moment.
 names() { find /dev/shm -maxdepth 1 -type f -regex '.*/tabft-[0-9a-f]*' -newer rows.csv; }
-no_names() {
-    turn=0
-    while [ -n "$(names)" ]; do
-        turn=$((turn + 1))
-        [ "$turn" -le 600 ] || { ls -l /dev/shm; fail "$1: shared memory is left"; }
-        sleep 0.1
-    done
-}
-works srun_ranks 1 4 "$@" --out node --threads 1
+nameless() { [ -z "$(names)" ]; }
+no_names() { until_true 60 "$1: shared memory is left" nameless; }
+works node_ranks 1 4 "$@" --out node --threads 1
 says 'read by its 4 ranks in'
 same node
-works srun_ranks 4 4 "$@" --out nodes --threads 1
+works node_ranks 4 4 "$@" --out nodes --threads 1
 says 'read by its 1 rank in'
 same nodes
-works srun_ranks 2 3 "$@" --out uneven --threads 1
+works node_ranks 2 3 "$@" --out uneven --threads 1
 same uneven
-works srun_ranks 2 3 "$@" --out uneven-streamed --threads 1 --stream --window 300K
+works node_ranks 2 3 "$@" --out uneven-streamed --threads 1 --stream --window 300K
 same uneven-streamed
 no_names 'runs that ended well'
 
@@ -73,12 +57,8 @@ pack y few.csv few.tbf
 set -- tabft-train --model "$model" --epochs 1 --estimators 2 --chunk-rows 300 --lr 1e-3 --threads 1
 works "$@" --data few.tbf --valid valid.tbf --out valid
 works "$@" --data few.tbf --valid valid.tbf --out valid-streamed --stream
-works srun_ranks 1 2 "$@" --data few.tbf --valid valid.tbf --out valid-node
-for run in valid-streamed valid-node; do
-    course valid >want
-    course $run >got
-    diff want got || fail "$run: other scores"
-done
+works node_ranks 1 2 "$@" --data few.tbf --valid valid.tbf --out valid-node
+for run in valid-streamed valid-node; do same_run valid $run; done
 works "$@" --data few.tbf --out split
 works "$@" --data few.tbf --out split-streamed --stream
 cmp split/model.safetensors split-streamed/model.safetensors || fail 'streamed, with a split: other weights'
@@ -88,7 +68,7 @@ cp few.tbf damaged.tbf
 printf 'damage' | dd of=damaged.tbf bs=1 seek=$((size / 2)) conv=notrunc status=none
 refuses 3 'damaged.tbf' "$@" --data damaged.tbf --out damaged
 refuses 3 'damaged.tbf' "$@" --data damaged.tbf --out damaged --stream
-refuses 3 'damaged.tbf' srun_ranks 1 3 "$@" --data damaged.tbf --out damaged
+refuses 3 'damaged.tbf' node_ranks 1 3 "$@" --data damaged.tbf --out damaged
 no_names 'a damaged table'
 
 # ---- the plan ----
@@ -126,46 +106,30 @@ grep -q 'would fit: .*--stream' plan || { cat plan; fail 'the plan does not name
 
 # ---- /dev/shm is too small: what it has, what is needed, what would do ----
 if unshare --mount sh -c 'mount -t tmpfs -o size=256k tabft-test /dev/shm' 2>/dev/null; then
-    root=
-    [ "$(id -u)" != 0 ] || root=--allow-run-as-root
     # The MPI's own shared memory goes elsewhere.
-    # shellcheck disable=SC2016,SC2086 # for the inner shell; no word or one
-    small() {
-        env OMPI_MCA_btl=self,tcp unshare --mount sh -c 'mount -t tmpfs -o size=256k tabft-test /dev/shm && exec "$@"' sh \
-            timeout 300 mpirun $root --oversubscribe -n 2 "$@"
-    }
+    cat >small_shm <<'SCRIPT'
+mount -t tmpfs -o size=256k tabft-test /dev/shm && OMPI_MCA_btl=self,tcp exec "$@"
+SCRIPT
+    mpirun_in='unshare --mount sh small_shm'
     refuses 4 'rows.tbf: its cells take [0-9]* bytes that the 2 ranks of .* share in /dev/shm, which has 262144 left; --stream' \
-        small "$@" --out small
-    works small "$@" --out small --stream
+        mpirun_ranks 2 "$@" --out small
+    works mpirun_ranks 2 "$@" --out small --stream
 fi
 
 # ---- killed ----
 # Four ranks of a node, killed so long after their start, or when the table is there.
+four_ranks() { [ "$(wc -l 2>/dev/null <pids || echo 0)" = 4 ]; }
 for moment in 0 0.05 0.1 0.2 0.4 0.8 table; do
     rm -rf killed pids
     # shellcheck disable=SC2016 # for the inner shell
-    timeout 120 srun --mpi=pmix --nodes=1 --ntasks=4 --overcommit sh -c 'pids=$1; shift; echo $$ >>"$pids"; exec "$@"' sh \
-        "$work/pids" "$@" --epochs 50 --out killed >killed.log 2>&1 &
+    node_ranks 1 4 sh -c 'pids=$1; shift; echo $$ >>"$pids"; exec "$@"' sh "$work/pids" "$@" --epochs 50 --out killed >said 2>&1 &
     launcher=$!
-    turn=0
-    until [ "$(wc -l 2>/dev/null <pids || echo 0)" = 4 ]; do
-        turn=$((turn + 1))
-        [ "$turn" -le 600 ] || fail 'four ranks do not start'
-        sleep 0.1
-    done
-    if [ "$moment" = table ]; then
-        turn=0
-        until grep -q 'in memory once a node' killed.log; do
-            turn=$((turn + 1))
-            [ "$turn" -le 600 ] || { cat killed.log; fail 'no table'; }
-            sleep 0.1
-        done
-    else
-        sleep "$moment"
-    fi
+    until_true 60 'four ranks do not start' four_ranks
+    if [ "$moment" = table ]; then until_true 60 'no table' grep -q 'in memory once a node' said; else sleep "$moment"; fi
     # shellcheck disable=SC2046 # one word each
     kill -9 $(cat pids) 2>/dev/null || :
     wait "$launcher" || :
+    launcher=
     # Between create and unlink a killed rank leaves a name without memory.
     for name in $(names); do
         [ ! -s "$name" ] || sleep 1

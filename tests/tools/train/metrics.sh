@@ -12,3 +12,10 @@ waits_for() {
         sleep 0.05
     done
 }
+# same_run RUN OTHER [WHAT]: weights, losses and scores have the same bits.
+same_run() {
+    cmp -- "$1/model.safetensors" "$2/model.safetensors" || fail "${3-$2}: other weights than $1"
+    course "$1" >want
+    course "$2" >got
+    diff want got || fail "${3-$2}: other losses than $1"
+}

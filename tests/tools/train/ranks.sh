@@ -2,36 +2,16 @@
 # The promise: the same bits of weights, losses and predictions for every number of ranks and threads, under srun --mpi=pmix on
 # four nodes and under mpirun, for estimators and chunks that do not divide evenly.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
 . "$top_srcdir/tests/tools/train/helpers.sh"
 # shellcheck source=tests/tools/train/metrics.sh
 . "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
 
-slurm_ranks() {
-    ranks=$1
-    shift
-    nodes=$ranks
-    [ "$nodes" -le 4 ] || nodes=4
-    timeout 900 srun --mpi=pmix --nodes="$nodes" --ntasks="$ranks" --overcommit "$@"
-}
-mpirun_ranks() {
-    ranks=$1
-    shift
-    root=
-    [ "$(id -u)" != 0 ] || root=--allow-run-as-root
-    # shellcheck disable=SC2086 # no word or one
-    env -u OMPI_MCA_btl timeout 900 mpirun $root --oversubscribe -n "$ranks" "$@"
-}
 # same RUN: as one rank of one thread.
-same() {
-    cmp -- one/model.safetensors "$1/model.safetensors" || fail "$1: other weights"
-    course one >want
-    course "$1" >got
-    diff want got || fail "$1: other losses"
-}
+same() { same_run one "$1"; }
 
 pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
 pack y "$cases/11-uneven-estimator-shards/test.csv" test.tbf

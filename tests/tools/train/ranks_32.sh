@@ -3,28 +3,15 @@
 # check-long: on few processors they take their time) give the bits of one: with an item each, with fewer items than ranks
 # in the last step, with more items than ranks, under srun --mpi=pmix on four nodes and under mpirun.
 set -eu
-: "${top_srcdir:?}" "${top_builddir:?}"
-[ -n "${TABFT_TEST_CLUSTER-}" ] || exec "$top_srcdir/tests/slurm/with-cluster" sh "$0" "$@"
-[ -f "$top_builddir/lib/tabft/tabft-engine-mpi.so" ] || { printf 'skipped: built without MPI\n' >&2; exit 77; }
+# shellcheck source=tests/slurm/launchers.sh
+. "${top_srcdir:?}/tests/slurm/launchers.sh"
+in_cluster "$@"
 . "$top_srcdir/tests/tools/train/helpers.sh"
 # shellcheck source=tests/tools/train/metrics.sh
 . "$top_srcdir/tests/tools/train/metrics.sh"
 cd -- "$work"
 pack y "$cases/11-uneven-estimator-shards/train.csv" train.tbf
 
-slurm_ranks() {
-    ranks=$1
-    shift
-    timeout 1800 srun --mpi=pmix --nodes=4 --ntasks="$ranks" --overcommit "$@"
-}
-mpirun_ranks() {
-    ranks=$1
-    shift
-    root=
-    [ "$(id -u)" != 0 ] || root=--allow-run-as-root
-    # shellcheck disable=SC2086 # no word or one
-    env -u OMPI_MCA_btl timeout 1800 mpirun $root --oversubscribe -n "$ranks" "$@"
-}
 # train RUN ESTIMATORS CHUNK_ROWS K [LAUNCHER RANKS]
 train() {
     run=$1 estimators=$2 chunk_rows=$3 chunks=$4
@@ -33,10 +20,7 @@ train() {
         --chunk-rows "$chunk_rows" --chunks-per-step "$chunks" --lr 1e-3 --seed 5 --threads 1 --comm-timeout 900
 }
 same() {
-    cmp -- "$1/model.safetensors" "$2/model.safetensors" || fail "$2: other weights than $1"
-    course "$1" >want
-    course "$2" >got
-    diff want got || fail "$2: other losses than $1"
+    same_run "$1" "$2"
     [ "$(field "$2/run.json" world_size)" = "$3" ] || fail "$2: not $3 ranks"
 }
 
