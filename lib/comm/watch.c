@@ -54,6 +54,7 @@ int watch_connect(struct watch *w, const char *agreement, struct tabft_failure *
     char text[COMM_CARD_SIZE];
     const double until = comm_now() + w->o.timeout_s;
     struct neighbour *n = w->neighbours;
+    int fd[2] = {-1, -1}; /* while they are waited for the thread may end the process, and looks at its own */
     n[NEXT].rank = (w->o.rank + 1) % w->o.size;
     n[PREVIOUS].rank = (w->o.rank + w->o.size - 1) % w->o.size;
     TRY(ring_listen(&w->listener, f));
@@ -69,14 +70,15 @@ int watch_connect(struct watch *w, const char *agreement, struct tabft_failure *
     if (strcmp(previous.agreement, agreement) != 0)
         FAIL(f, TABFT_USE, "rank %d (%s) runs %s, rank %d (%s) runs %s; all ranks must be one build with one engine",
              n[PREVIOUS].rank, previous.host, previous.agreement, w->o.rank, w->host, agreement);
-    TRY(ring_dial(&n[NEXT].fd, &mine, &next, w->o.rank, n[NEXT].rank, until, f));
-    TRY(ring_accept(&n[PREVIOUS].fd, &w->listener, &mine, n[PREVIOUS].rank, previous.host, until, f));
+    TRY(ring_dial(&fd[NEXT], &mine, &next, w->o.rank, n[NEXT].rank, until, f));
+    TRY(ring_accept(&fd[PREVIOUS], &w->listener, &mine, n[PREVIOUS].rank, previous.host, until, f));
     ring_listener_close(&w->listener);
+fail:
     pthread_mutex_lock(&w->lock);
-    w->met = true;
+    for (int side = 0; side < 2; side++) n[side].fd = fd[side]; /* of a failure, too, one neighbour may be told */
+    w->met = error == 0;
     pthread_mutex_unlock(&w->lock);
     watch_wake(w);
-fail:
     return error;
 }
 

@@ -61,7 +61,7 @@ struct watch {
 };
 
 void *watch_run(void *watch); /* the thread */
-/* Sends `kind` about this rank to both neighbours, from the main thread. */
+/* Sends `kind` about this rank to both neighbours, from either thread. */
 void watch_tell_both(struct watch *w, uint32_t kind);
 
 #endif

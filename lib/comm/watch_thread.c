@@ -105,9 +105,7 @@ static void limit_passed(struct watch *w)
                    w->o.timeout_s, w->what, late);
     pthread_mutex_unlock(&w->lock);
     say(w, message);
-    const struct frame frame = frame_about(FRAME_ABORTED, w->o.rank, w->host);
-    frame_send(&w->neighbours[PREVIOUS], &frame);
-    frame_send(&w->neighbours[NEXT], &frame);
+    watch_tell_both(w, FRAME_ABORTED);
     end_process(w, 5);
 }
 
@@ -122,7 +120,7 @@ static void follow(struct watch *w, enum side from, const struct frame *frame)
     _exit(5);
 }
 
-/* From the main thread: the watchdog's may be closing a connection. */
+/* The main thread may be connecting, or the watchdog's closing a connection. */
 void watch_tell_both(struct watch *w, uint32_t kind)
 {
     const struct frame frame = frame_about(kind, w->o.rank, w->host);

@@ -175,3 +175,14 @@ until_true 200 'the job is not stopped before its time is up' running_again 1
 until_true 60 'the requeued job does not go on' grep -q 'resumes after step' timed.out
 grep -q 'stopped on request (SIGUSR1) after step' timed.out || { cat timed.out; fail 'not by SIGUSR1'; }
 scancel "$id"
+
+# ---- checkpoints by minutes ----
+saved() { [ -n "$(find minutes -name manifest.tbf 2>/dev/null)" ]; }
+launch 2 "$@" --out minutes --epochs 100000 --checkpoint-every 1m
+until_true 100 'the run does not start' [ -s minutes/metrics.jsonl.partial ]
+start=$(date +%s)
+until_true 200 'no checkpoint after a minute' saved
+[ $(($(date +%s) - start)) -ge 45 ] || fail "a checkpoint after $(($(date +%s) - start)) s, asked for each minute"
+# shellcheck disable=SC2046 # a list
+kill -KILL $(processes)
+wait "$launcher" || :
