@@ -53,6 +53,7 @@ fail:
 
 void item_room_clear(struct trainer *t)
 {
+    ensemble_call_clear(&t->room.call);
     ensemble_close(t->room.ensemble);
     t->room.ensemble = NULL;
     t->room.chunk = NULL;
@@ -143,25 +144,34 @@ static int prepare_targets(struct trainer *t, const struct model_input *input, s
     return model_gradient_prepare_regression(r->run, input, &target, f);
 }
 
-int item_prepare(struct trainer *t, const struct chunk *chunk, size_t estimator, size_t n_items,
-                 struct tabft_failure *f)
+int item_gather(struct trainer *t, const struct chunk *chunk, size_t estimator, struct tabft_failure *f)
 {
     int error = 0;
-    struct ensemble_call call = {0};
+    struct item_room *r = &t->room;
     const double start = trainer_clock();
-    if (t->room.chunk != chunk) TRY(load_chunk(t, chunk, f));
-    TRY(ensemble_call(t->room.ensemble, estimator, NULL, t->pool, &call, f));
-    const struct model_input input = {
-        .shape = {.n_context = call.n_context, .n_query = call.n_query, .n_columns = call.n_columns},
-        .x = call.x,
-        .y_context = call.y_context,
-    };
-    const double scale = 1 / (double)n_items;
-    if (t->data.is_regression) TRY(prepare_targets(t, &input, estimator, scale, f));
-    else TRY(prepare_labels(t, &input, estimator, scale, f));
+    if (r->chunk != chunk) TRY(load_chunk(t, chunk, f));
+    TRY(ensemble_call(r->ensemble, estimator, NULL, t->pool, &r->call, f));
+    r->estimator = estimator;
     t->seconds.preprocess += trainer_clock() - start;
 fail:
-    ensemble_call_clear(&call);
+    return error;
+}
+
+int item_encode(struct trainer *t, size_t n_items, struct tabft_failure *f)
+{
+    int error = 0;
+    struct item_room *r = &t->room;
+    const double start = trainer_clock(), scale = 1 / (double)n_items;
+    const struct model_input input = {
+        .shape = {.n_context = r->call.n_context, .n_query = r->call.n_query, .n_columns = r->call.n_columns},
+        .x = r->call.x,
+        .y_context = r->call.y_context,
+    };
+    if (t->data.is_regression) TRY(prepare_targets(t, &input, r->estimator, scale, f));
+    else TRY(prepare_labels(t, &input, r->estimator, scale, f));
+    t->seconds.preprocess += trainer_clock() - start;
+fail:
+    ensemble_call_clear(&r->call);
     return error;
 }
 

@@ -201,7 +201,9 @@ static int plan_for(struct train_plan *plan, const struct model *m, const struct
                             : 0,
         .table = o->stream ? 0 : s->cell_bytes / (size_t)place->n_local + (place->n_local > 1),
         .window = o->stream ? s->window_bytes : 0,
-        .process = PROCESS_BYTES + (size_t)place->n_threads * THREAD_BYTES + (place->engine ? ENGINE_BYTES : 0),
+        /* With a GPU a thread more prepares items. */
+        .process = PROCESS_BYTES + (size_t)(place->n_threads + !place->backend->vectors.host) * THREAD_BYTES +
+                   (place->engine ? ENGINE_BYTES : 0),
     };
     p.partial_sums = sums_of_fullest(p.n_items, n, p.n_ranks);
     struct train_plan validating = p;

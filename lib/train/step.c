@@ -1,6 +1,8 @@
 /* One training step: this rank's items one after the other, the sum over all ranks' items, the update. */
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
+#include <string.h>
 
 #include "comm/comm.h"
 #include "train/train_internal.h"
@@ -67,10 +69,25 @@ static int of_item(const struct trainer *t, const struct step *s, size_t item, i
     return code;
 }
 
-static int prepare_item(struct trainer *t, const struct step *s, size_t item, struct tabft_failure *f)
+static int gather_item(struct trainer *t, const struct step *s, size_t item, struct tabft_failure *f)
 {
-    const int code = item_prepare(t, chunk_of(t, s, item), item % (size_t)t->o->estimators, t->reduce_n, f);
-    return of_item(t, s, item, code, f);
+    return of_item(t, s, item, item_gather(t, chunk_of(t, s, item), item % (size_t)t->o->estimators, f), f);
+}
+
+/* An item that is gathered in a thread. */
+struct gathering {
+    struct trainer *t;
+    const struct step *s;
+    size_t item;
+    int code;
+    struct tabft_failure f;
+};
+
+static void *gather_beside(void *context)
+{
+    struct gathering *g = context;
+    g->code = gather_item(g->t, g->s, g->item, &g->f);
+    return NULL;
 }
 
 /* Its gradient goes straight into one of this rank's partial sums. */
@@ -82,23 +99,44 @@ static int start_item(struct trainer *t, size_t item, struct tabft_failure *f)
     return error < 0 ? error : item_start(t, gradient, add, f);
 }
 
+/* Starts an item and gathers the next one, if there is one: its failure stays in *next. A GPU takes no more calls than it
+ * has room for, so that starting an item can take almost as long as computing it: the next one is gathered in a thread
+ * meanwhile. */
+static int start_and_gather(struct trainer *t, size_t item, bool has_next, struct gathering *next,
+                            struct tabft_failure *f)
+{
+    const bool beside = has_next && !t->backend.vectors.host;
+    pthread_t thread;
+    if (beside) {
+        const int cause = pthread_create(&thread, NULL, gather_beside, next);
+        if (cause != 0) return tabft_fail(f, TABFT_SYSTEM, "cannot start the thread that prepares: %s", strerror(cause));
+    }
+    const int error = start_item(t, item, f);
+    if (beside) (void)pthread_join(thread, NULL);
+    else if (error == 0 && has_next) (void)gather_beside(next);
+    return error;
+}
+
 /* One item, which is prepared unless it is the first; while it runs, if it does so beside the host, the next one before
  * `end` is prepared. */
 static int compute_item(struct trainer *t, const struct step *s, size_t item, bool first, size_t end,
                         struct tabft_failure *f)
 {
-    int error = 0, next = 0;
-    struct tabft_failure of_next = {0};
-    if (first) TRY(prepare_item(t, s, item, f));
-    TRY(of_item(t, s, item, start_item(t, item, f), f));
-    if (item + 1 < end) next = prepare_item(t, s, item + 1, &of_next);
+    int error = 0;
+    const bool has_next = item + 1 < end;
+    struct gathering next = {.t = t, .s = s, .item = item + 1};
+    if (first) TRY(gather_item(t, s, item, f));
+    if (first) TRY(of_item(t, s, item, item_encode(t, t->reduce_n, f), f));
+    TRY(of_item(t, s, item, start_and_gather(t, item, has_next, &next, f), f));
+    if (has_next && next.code == 0)
+        next.code = of_item(t, s, item + 1, item_encode(t, t->reduce_n, &next.f), &next.f);
     TRY(of_item(t, s, item, item_finish(t, &t->loss[item], f), f));
     read_sum(t);
     mark(t, MARK_SUM);
     reduce_placed(t->reduce);
     mark(t, MARK_SUM_END);
     t->summing = true;
-    if (next < 0) FAIL(f, next, "%s", of_next.message);
+    if (next.code < 0) FAIL(f, next.code, "%s", next.f.message);
 fail:
     return error;
 }

@@ -27,6 +27,8 @@ struct item_room {
     bool *impossible;             /* [model_outputs] */
     const struct chunk *chunk;    /* whose rows lie in the matrices; NULL: none */
     struct ensemble *ensemble;    /* its estimators */
+    struct ensemble_call call;    /* what one of them makes of it */
+    size_t estimator;             /* that one */
     struct ensemble_columns parts[2];
 };
 
@@ -144,11 +146,13 @@ int trainer_weights_fetch(struct trainer *t, struct tabft_failure *f) TABFT_MUST
 /* The memory of training steps: taken before the first and after a validation, given back before one. */
 int item_room_open(struct trainer *t, struct tabft_failure *f) TABFT_MUST_CHECK;
 void item_room_close(struct trainer *t);
-/* One forward and backward of an estimator on a chunk, in three pieces as model_gradient_prepare: rows, preprocessing and
- * encoding, for a loss over `n_items`; the start, with the place of the gradient, which overwrites what is there or is
- * added to it; and the end, with the loss. */
-int item_prepare(struct trainer *t, const struct chunk *chunk, size_t estimator, size_t n_items,
-                 struct tabft_failure *f) TABFT_MUST_CHECK;
+/* One forward and backward of an estimator on a chunk, in four pieces: its rows and what the estimator makes of them, on
+ * the host alone, which may be done in another thread while an item is started; from there as model_gradient_prepare,
+ * the encoding, for a loss over `n_items`; the start, with the place of the gradient, which overwrites what is there or
+ * is added to it; and the end, with the loss. */
+int item_gather(struct trainer *t, const struct chunk *chunk, size_t estimator,
+                struct tabft_failure *f) TABFT_MUST_CHECK;
+int item_encode(struct trainer *t, size_t n_items, struct tabft_failure *f) TABFT_MUST_CHECK;
 int item_start(struct trainer *t, float *gradient, bool add, struct tabft_failure *f) TABFT_MUST_CHECK;
 int item_finish(struct trainer *t, double *loss, struct tabft_failure *f) TABFT_MUST_CHECK;
 /* Forgets the chunk that was computed last. */
