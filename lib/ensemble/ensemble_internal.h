@@ -129,6 +129,7 @@ struct column_kind {
     enum kind kind;
     double constant; /* the one value of KIND_CONSTANT */
     bool coded;      /* values become ranks in value[] */
+    bool has_gap;    /* of a category: where it has none, a gap is a value that was not seen */
     size_t n_values; /* distinct values without missing, ascending */
     double *value;
     size_t gap_rank; /* where gaps take a rank of their own, so that those from here on move up by one; else SIZE_MAX */

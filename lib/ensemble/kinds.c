@@ -49,6 +49,7 @@ static int list_values(struct column_kind *k, const struct ensemble_columns *fir
         if (n == 0 || k->value[i] != k->value[n - 1]) k->value[n++] = k->value[i];
     k->n_values = n;
     k->coded = true;
+    k->has_gap = m < n_rows;
     if (k->kind != KIND_CATEGORY && m < n_rows && first->missing_rank != NULL)
         k->gap_rank = (size_t)first->missing_rank[j];
     TRY(memory_grow(&k->value, n > 0 ? n : 1, sizeof *k->value, "the values of a category", f));
@@ -100,7 +101,7 @@ void kinds_free(struct column_kind *kind, size_t n_columns)
 double kinds_cell(const struct column_kind *k, double cell)
 {
     if (k->kind == KIND_CONSTANT) return k->constant;
-    if (isnan(cell)) return (double)NAN;
+    if (isnan(cell)) return k->kind == KIND_CATEGORY && !k->has_gap ? ENSEMBLE_UNSEEN : (double)NAN;
     if (!k->coded || isinf(cell)) return cell;
     size_t low = 0, high = k->n_values;
     while (low < high) {

@@ -212,6 +212,14 @@ LARGE[:, 5] = X[:, 10] * 1e-30
 LARGE_VARIANTS = [("prediction", 2, {"PREPROCESS_TRANSFORMS": [
     transform("none", categorical_name="numeric"), transform("none", categorical_name="ordinal_shuffled")],
     "ENABLE_GPU_PREPROCESSING": single}) for single in (False, True)]
+# Gaps that only the rows to predict have: in a category they are one more value that was not seen.
+LATE = X.copy()
+for j, values in ((2, (0, 2.5, 5)), (3, (0, 1)), (8, (1, -2))):
+    LATE[:N, j] = np.where(np.isnan(X[:N, j]), values[0], X[:N, j])
+    LATE[N + 5:N + 9, j] = np.nan
+LATE_VARIANTS = [(phase, 3, {"PREPROCESS_TRANSFORMS": [
+    transform("none", categorical_name="numeric"), transform("quantile_uni", categorical_name="none"),
+    transform("none", categorical_name="ordinal_shuffled")]}) for phase in ("prediction", "finetuning")]
 EXTRAPOLATED_VARIANTS = [(phase, 2, {"PREPROCESS_TRANSFORMS": [
     EXTRAPOLATED, dict(EXTRAPOLATED, append_original=False, global_transformer_name="svd")]})
     for phase in ("finetuning", "prediction")]
@@ -258,13 +266,13 @@ def prediction(n, seed, config, X):
 tensors = {"raw.X": X, "text.X_context": RANKS, "text.X_whole": WHOLE, "raw.y": y.astype(np.int64),
            "text.missing_rank": np.array([[0, *g, 0] for g in (GAP_CONTEXT, GAP_WHOLE)])}
 tensors["broad.X"] = BROAD.astype(np.float32)
-tensors["infinite.X"], tensors["large.X"] = INFINITE, LARGE
+tensors["infinite.X"], tensors["large.X"], tensors["late.X"] = INFINITE, LARGE, LATE
 every = ([("raw", X, v) for v in VARIANTS] + [("text", FRAME, v) for v in TEXT_VARIANTS]
          + [("broad", BROAD, v) for v in BROAD_VARIANTS]
          + [("infinite", INFINITE, v) for v in INFINITE_VARIANTS]
          + [("raw", X, v) for v in EXTRAPOLATED_VARIANTS + GINI_VARIANTS]
          + [(table, {"raw": X, "text": FRAME, "infinite": INFINITE}[table], v) for table, v in SINGLE_VARIANTS]
-         + [("large", LARGE, v) for v in LARGE_VARIANTS])
+         + [("large", LARGE, v) for v in LARGE_VARIANTS] + [("late", LATE, v) for v in LATE_VARIANTS])
 metadata = {"context": str(N), "variants": str(len(every))}
 if FIRST > 0:
     old = safe_open("variants.safetensors", "numpy")
