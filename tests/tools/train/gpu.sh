@@ -6,6 +6,8 @@ set -eu
 . "${top_srcdir:?}/tests/tools/train/helpers.sh"
 # shellcheck source=tests/tools/train/metrics.sh
 . "$top_srcdir/tests/tools/train/metrics.sh"
+# shellcheck source=tests/slurm/launchers.sh
+. "$top_srcdir/tests/slurm/launchers.sh"
 [ -e "$top_builddir/tests/cuda/plugins/tabft-device-cuda.so" ] || { echo 'no C++ compiler, so no emulation'; exit 77; }
 TABFT_PLUGIN_PATH=$(cd -- "$top_builddir/tests/cuda/plugins" && pwd) CUDA_EMULATION_LATE=1 CUDA_EMULATION_PROTECT=1
 export TABFT_PLUGIN_PATH CUDA_EMULATION_LATE CUDA_EMULATION_PROTECT
@@ -112,13 +114,10 @@ grep -q '^would fit: .* on its GPU' plan || { cat plan; fail 'the plan does not 
 
 # Several ranks, each with its GPU, carried by NCCL's emulation: the bits of one. Two ranks with one GPU are refused.
 command -v mpirun >/dev/null || { echo 'all held but for several ranks: no mpirun'; exit 0; }
-root=
-[ "$(id -u)" != 0 ] || root=--allow-run-as-root
 set -- "$@" --estimators 3 --epochs 1 --device cuda --precision float32
 works "$@" --out one
 for ranks in 2 3 4; do
-    # shellcheck disable=SC2086 # no word or one
-    CUDA_EMULATION_DEVICES=$ranks works env -u OMPI_MCA_btl timeout 300 mpirun $root --oversubscribe -n "$ranks" "$@" --out "ranks-$ranks"
+    works mpirun_ranks "$ranks" env CUDA_EMULATION_DEVICES="$ranks" "$@" --out "ranks-$ranks"
     cmp -- one/model.safetensors "ranks-$ranks/model.safetensors" || fail "other weights on $ranks ranks"
 done
 works tabft-eval parity --tolerance exact --test train.tbf one ranks-4 >parity.json
@@ -126,7 +125,6 @@ grep -q '"bit_identical": *true' parity.json || { cat parity.json; fail 'parity 
 grep -q '"gpu_libraries": *"CUDA ' parity.json || { cat parity.json; fail 'the report does not name CUDA'; }
 grep -q '"libraries": *"[^"]*PMIx [^"]*; NCCL 2.99.99"' parity.json || { cat parity.json; fail 'the report does not name NCCL'; }
 status=0
-# shellcheck disable=SC2086
-env -u OMPI_MCA_btl timeout 300 mpirun $root --oversubscribe -n 2 "$@" --out shared >said 2>&1 || status=$?
+mpirun_ranks 2 "$@" --out shared >said 2>&1 || status=$?
 [ "$status" = 2 ] || fail "two ranks with one GPU end with $status"
 grep -q 'ranks 0 and 1 have one GPU, GPU-.*as many ranks a node as it has GPUs' said || { cat said; fail 'two ranks with one GPU are not told what to do'; }
