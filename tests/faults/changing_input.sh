@@ -53,7 +53,8 @@ for suffix in csv tbf; do
             go_on
             case $status in
             0)
-                # It may have read all it wanted.
+                # Before anything was read it is a file like another.
+                [ "$n" = 1 ] || fail "$suffix $how at read $n of $reads: not noticed"
                 [ "$suffix" != csv ] || tabft-prep cat -o got.csv got.tbf
                 read_again
                 cmp -s got.csv old.csv || cmp -s got.csv new.csv || cmp -s got.csv again.csv ||
