@@ -46,6 +46,18 @@ for command in "$sample write - 100" "tabft-prep cat long.tbf"; do
     [ ! -s said ] || fail "$command, broken pipe: says something"
 done
 
+# One that takes what it has room for and no more: what is left is written when there is. (dd makes it so for all that write to it.)
+seq 1 200000 | awk 'BEGIN { print "n" } { printf "%.9f\n", sqrt($1) }' >noise.csv
+tabft-prep pack --quiet -o noise.tbf noise.csv
+[ "$(wc -c <noise.tbf)" -gt 500000 ] || fail 'too small for what a pipe takes at a time'
+{
+    dd oflag=nonblock if=/dev/null 2>/dev/null
+    status=0
+    tabft-prep pack --quiet -o - noise.csv 2>said || status=$?
+    echo "$status" >ended
+} | { sleep 0.5; cat; } >piped
+{ [ "$(cat ended)" = 0 ] && cmp piped noise.tbf; } || fail "a pipe that takes little at a time: status $(cat ended)"
+
 # Binary to a terminal is refused, text is not.
 if command -v script >/dev/null; then
     for name in "$sample write - 3" "tabft-prep pack --quiet -o - table.csv"; do
