@@ -63,8 +63,13 @@ quietly tabft-prep pack --target y --task classification -o few.tbf few.csv
 quietly tabft-prep pack --schema few.tbf -o many.tbf many.csv
 measure '100,000 rows' "$reference/v2_6_cls.model.safetensors" few.tbf many.tbf --estimators 1 --threads 1 --block-rows 8192
 
-# ---- what does not fit ----
 least=$(total plan)
+# A part of a table is read, but all of its targets.
+awk 'BEGIN { print "a,b,y"; for (i = 0; i < 1500000; i++) print i % 1009 / 8 "," i % 13 "," (i % 5 > 1) }' >most.csv
+quietly tabft-prep pack --schema few.tbf -o most.tbf most.csv
+measure 'a part of 1,500,000 rows' "$reference/v2_6_cls.model.safetensors" few.tbf most.tbf --estimators 1 --threads 1 --part 0/1000
+
+# ---- what does not fit ----
 refuse 4 'predicting 100000 rows from 64 takes' tabft-eval predict --model "$reference/v2_6_cls.model.safetensors" --train few.tbf \
     --test many.tbf --estimators 1 --threads 1 --block-rows 8192 --memory $((least / 2)) -o none.tbf
 [ ! -e none.tbf ] || bad 'what does not fit leaves a file'
