@@ -1,8 +1,7 @@
 /* How the emulation runs a block: each thread has a stack of its own and runs until it waits, then the next one does. A
- * thread that never waits runs to its end on the same stack as the one before it. Contexts are switched by setjmp and
- * longjmp, which unlike swapcontext make no system call. */
-#undef _FORTIFY_SOURCE /* its longjmp refuses to go to another stack */
-#include <setjmp.h>
+ * thread that never waits runs to its end on the same stack as the one before it. Contexts are switched by the compiler's own setjmp
+ * and longjmp: unlike swapcontext they make no system call, and unlike the C library's AddressSanitizer does not take them for
+ * a jump out of functions, after which it would wipe what it knows of the whole stack. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -15,10 +14,12 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
+#define SWITCHES __attribute__((no_sanitize_address, noinline))
 #define ENTER_FIBER(save, to) __sanitizer_start_switch_fiber(save, (to).stack, STACK)
 #define LEAVE_FIBER(save) __sanitizer_start_switch_fiber(save, main_bottom, main_size)
 #define ARRIVED(save, bottom, size) __sanitizer_finish_switch_fiber(save, bottom, size)
 #else
+#define SWITCHES __attribute__((noinline))
 #define ENTER_FIBER(save, to) ((void)(save))
 #define LEAVE_FIBER(save) ((void)(save))
 #define ARRIVED(save, bottom, size) ((void)(save), (void)(bottom), (void)(size))
@@ -32,7 +33,7 @@ static constexpr size_t SHARED_COMMON = 48 << 10; /* of a block without asking f
 struct fiber {
     char *stack;
     ucontext_t first;
-    jmp_buf at;
+    void *at[5]; /* as __builtin_setjmp leaves it */
     void *fake_stack;
     bool started;
 };
@@ -53,7 +54,7 @@ static std::vector<struct fiber *> &idle = *new std::vector<struct fiber *>();
 static struct thread threads[THREADS_MOST];
 static struct warp warps[THREADS_MOST / LANES];
 static unsigned n_threads, current, block_arrived, block_generation;
-static jmp_buf scheduler;
+static void *scheduler[5];
 static void *scheduler_fake_stack;
 static const void *main_bottom;
 static size_t main_size;
@@ -72,14 +73,14 @@ static void die(const char *what)
 float *emulation_shared(void) { return shared; }
 
 /* Back to the scheduler until what the thread waits for has come. */
-static void wait_for(enum wait what, unsigned generation)
+SWITCHES static void wait_for(enum wait what, unsigned generation)
 {
     struct thread *t = &threads[current];
     t->waits = what;
     t->generation = generation;
-    if (_setjmp(t->fiber->at) == 0) {
+    if (__builtin_setjmp(t->fiber->at) == 0) {
         LEAVE_FIBER(&t->fiber->fake_stack);
-        _longjmp(scheduler, 1);
+        __builtin_longjmp(scheduler, 1);
     }
     ARRIVED(t->fiber->fake_stack, &main_bottom, &main_size);
 }
@@ -114,7 +115,7 @@ const uint32_t *emulation_exchange(const uint32_t *words, unsigned count)
 void __syncwarp(void) { (void)emulation_exchange(NULL, 0); }
 
 /* A stack runs threads one after the other as long as they do not wait. */
-static void fiber_main(void)
+SWITCHES static void fiber_main(void)
 {
     ARRIVED(NULL, &main_bottom, &main_size);
     for (;;) {
@@ -122,10 +123,10 @@ static void fiber_main(void)
         (*body)();
         threads[current].done = true;
         threads[current].fiber = NULL;
-        if (_setjmp(own->at) == 0) {
+        if (__builtin_setjmp(own->at) == 0) {
             idle.push_back(own);
             LEAVE_FIBER(&own->fake_stack);
-            _longjmp(scheduler, 1);
+            __builtin_longjmp(scheduler, 1);
         }
         ARRIVED(own->fake_stack, &main_bottom, &main_size);
     }
@@ -144,7 +145,7 @@ static struct fiber *new_fiber(void)
 }
 
 /* Lets a thread run until it waits or ends. */
-static void resume(unsigned number)
+SWITCHES static void resume(unsigned number)
 {
     struct thread *t = &threads[number];
     current = number;
@@ -155,9 +156,9 @@ static void resume(unsigned number)
         idle.pop_back();
     }
     struct fiber *f = t->fiber;
-    if (_setjmp(scheduler) == 0) {
+    if (__builtin_setjmp(scheduler) == 0) {
         ENTER_FIBER(&scheduler_fake_stack, *f);
-        if (f->started) _longjmp(f->at, 1);
+        if (f->started) __builtin_longjmp(f->at, 1);
         f->started = true;
         (void)setcontext(&f->first);
     }
