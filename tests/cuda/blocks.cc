@@ -1,11 +1,10 @@
 /* How the emulation runs a block: each thread has a stack of its own and runs until it waits, then the next one does. A
- * thread that never waits runs to its end on the same stack as the one before it. Contexts are switched by the compiler's own setjmp
- * and longjmp: unlike swapcontext they make no system call, and unlike the C library's AddressSanitizer does not take them for
- * a jump out of functions, after which it would wipe what it knows of the whole stack. */
+ * thread that never waits runs to its end on the same stack as the one before it. Stacks are switched by a few instructions
+ * of our own (x86-64): swapcontext makes system calls, and after the C library's longjmp AddressSanitizer wipes what it
+ * knows of the whole stack. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <vector>
 
@@ -14,12 +13,10 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
-#define SWITCHES __attribute__((no_sanitize_address, noinline))
 #define ENTER_FIBER(save, to) __sanitizer_start_switch_fiber(save, (to).stack, STACK)
 #define LEAVE_FIBER(save) __sanitizer_start_switch_fiber(save, main_bottom, main_size)
 #define ARRIVED(save, bottom, size) __sanitizer_finish_switch_fiber(save, bottom, size)
 #else
-#define SWITCHES __attribute__((noinline))
 #define ENTER_FIBER(save, to) ((void)(save))
 #define LEAVE_FIBER(save) ((void)(save))
 #define ARRIVED(save, bottom, size) ((void)(save), (void)(bottom), (void)(size))
@@ -32,10 +29,8 @@ static constexpr size_t SHARED_COMMON = 48 << 10; /* of a block without asking f
 
 struct fiber {
     char *stack;
-    ucontext_t first;
-    void *at[5]; /* as __builtin_setjmp leaves it */
+    void *at; /* its stack pointer while another stack runs */
     void *fake_stack;
-    bool started;
 };
 enum wait { NOTHING, WARP_EXCHANGE, BLOCK_BARRIER };
 struct thread {
@@ -54,7 +49,7 @@ static std::vector<struct fiber *> &idle = *new std::vector<struct fiber *>();
 static struct thread threads[THREADS_MOST];
 static struct warp warps[THREADS_MOST / LANES];
 static unsigned n_threads, current, block_arrived, block_generation;
-static void *scheduler[5];
+static void *scheduler; /* its stack pointer while a fiber runs */
 static void *scheduler_fake_stack;
 static const void *main_bottom;
 static size_t main_size;
@@ -63,6 +58,20 @@ static const char *kernel_name;
 static float *shared;
 static size_t shared_allowed = SHARED_COMMON;
 static cudaError_t last_error;
+
+/* Goes on where the stack `to` was left. What a call must preserve lies on the stack that is left, and *left is its pointer
+ * then: six registers, and above them the address to go on at (System V ABI, AMD64). */
+extern "C" void emulation_switch(void **left, void *to);
+__asm__(".text\n"
+        ".type emulation_switch, @function\n"
+        "emulation_switch:\n"
+        "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n    pushq %r13\n    pushq %r14\n    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
+        "    ret\n"
+        ".size emulation_switch, . - emulation_switch\n");
+enum { SAVED = 6 };
 
 static void die(const char *what)
 {
@@ -73,15 +82,13 @@ static void die(const char *what)
 float *emulation_shared(void) { return shared; }
 
 /* Back to the scheduler until what the thread waits for has come. */
-SWITCHES static void wait_for(enum wait what, unsigned generation)
+static void wait_for(enum wait what, unsigned generation)
 {
     struct thread *t = &threads[current];
     t->waits = what;
     t->generation = generation;
-    if (__builtin_setjmp(t->fiber->at) == 0) {
-        LEAVE_FIBER(&t->fiber->fake_stack);
-        __builtin_longjmp(scheduler, 1);
-    }
+    LEAVE_FIBER(&t->fiber->fake_stack);
+    emulation_switch(&t->fiber->at, scheduler);
     ARRIVED(t->fiber->fake_stack, &main_bottom, &main_size);
 }
 
@@ -115,7 +122,7 @@ const uint32_t *emulation_exchange(const uint32_t *words, unsigned count)
 void __syncwarp(void) { (void)emulation_exchange(NULL, 0); }
 
 /* A stack runs threads one after the other as long as they do not wait. */
-SWITCHES static void fiber_main(void)
+static void fiber_main(void)
 {
     ARRIVED(NULL, &main_bottom, &main_size);
     for (;;) {
@@ -123,11 +130,9 @@ SWITCHES static void fiber_main(void)
         (*body)();
         threads[current].done = true;
         threads[current].fiber = NULL;
-        if (__builtin_setjmp(own->at) == 0) {
-            idle.push_back(own);
-            LEAVE_FIBER(&own->fake_stack);
-            __builtin_longjmp(scheduler, 1);
-        }
+        idle.push_back(own);
+        LEAVE_FIBER(&own->fake_stack);
+        emulation_switch(&own->at, scheduler);
         ARRIVED(own->fake_stack, &main_bottom, &main_size);
     }
 }
@@ -136,16 +141,16 @@ static struct fiber *new_fiber(void)
 {
     struct fiber *f = new fiber();
     f->stack = (char *)mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (f->stack == MAP_FAILED || getcontext(&f->first) != 0) die("no memory for a thread");
-    f->first.uc_stack.ss_sp = f->stack;
-    f->first.uc_stack.ss_size = STACK;
-    f->first.uc_link = NULL;
-    makecontext(&f->first, fiber_main, 0);
+    if (f->stack == MAP_FAILED) die("no memory for a thread");
+    /* As if it had been left before its first instruction, with the stack aligned as behind a call. */
+    void **top = (void **)(f->stack + STACK) - 2;
+    *top = (void *)fiber_main;
+    f->at = top - SAVED;
     return f;
 }
 
 /* Lets a thread run until it waits or ends. */
-SWITCHES static void resume(unsigned number)
+static void resume(unsigned number)
 {
     struct thread *t = &threads[number];
     current = number;
@@ -156,12 +161,8 @@ SWITCHES static void resume(unsigned number)
         idle.pop_back();
     }
     struct fiber *f = t->fiber;
-    if (__builtin_setjmp(scheduler) == 0) {
-        ENTER_FIBER(&scheduler_fake_stack, *f);
-        if (f->started) __builtin_longjmp(f->at, 1);
-        f->started = true;
-        (void)setcontext(&f->first);
-    }
+    ENTER_FIBER(&scheduler_fake_stack, *f);
+    emulation_switch(&scheduler, f->at);
     ARRIVED(scheduler_fake_stack, NULL, NULL);
 }
 
