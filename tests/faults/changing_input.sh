@@ -22,13 +22,13 @@ change() {
     esac
 }
 
-# read_in SUFFIX [COMMAND...]: reads in.SUFFIX into got.csv or got.tbf.
+# read_in SUFFIX [COMMAND...]: reads in.SUFFIX into got.csv or got.tbf, on one thread: it makes the same calls each time.
 read_in() {
     suffix=$1
     shift
     case $suffix in
     csv) "$@" tabft-prep pack --quiet --threads 1 -o got.tbf in.csv ;;
-    tbf) "$@" tabft-prep cat -o got.csv in.tbf ;;
+    tbf) "$@" tabft-prep cat --threads 1 -o got.csv in.tbf ;;
     esac
 }
 
