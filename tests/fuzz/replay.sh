@@ -3,7 +3,8 @@
 # to reach new code, and what once broke something; and each with a few changes, the same every time. With --enable-asan
 # --enable-ubsan nothing is reported either.
 set -eu
-: "${top_builddir:?}" "${TABFT_DATA:?}"
+: "${top_srcdir:?}" "${top_builddir:?}" "${TABFT_DATA:?}"
+"$top_srcdir/tests/fuzz/run" --check # so that they build where there is a clang
 command -v xz >/dev/null || { echo 'no xz (Debian: xz-utils)'; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
