@@ -71,8 +71,9 @@ struct eval_plan {
     size_t output;                       /* the writer's row group, or all results */
     size_t process;                      /* program, C library, threads, what the caller holds; not what CUDA takes */
     size_t total, available, disk;       /* total: the most of these at a time */
-    size_t gpu, gpu_available; /* of a GPU: weights and network, of which the host then has copies' alone; its workspace */
-    size_t gpu_taken;          /* in gpu: by CUDA itself, its libraries and others */
+    size_t gpu_run;   /* of a GPU: weights and network, of which the host then has copies' alone; taken in one piece */
+    size_t gpu_taken; /* of it: by CUDA itself, its libraries and others */
+    size_t gpu, gpu_available; /* those, and what the backend works in */
 };
 /* Encodings of its context that an estimator needs, of n_context rows each. */
 size_t eval_plan_encodings(const struct eval_plan *plan);

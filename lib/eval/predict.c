@@ -365,8 +365,7 @@ int eval_predictor_run(struct eval_predictor *p, eval_rows_put *put, void *conte
     struct work w = {.p = p};
     const size_t begin = p->options.first_row, end = begin + p->head.n_rows, group = p->plan.group_rows;
     TRY(eval_predictor_fits(p, f));
-    if (p->backend->reserve != NULL)
-        TRY(p->backend->reserve(p->backend->state, p->plan.gpu - p->plan.gpu_taken - p->backend->workspace, f));
+    if (p->backend->reserve != NULL) TRY(p->backend->reserve(p->backend->state, p->plan.gpu_run, f));
     TRY(fit(p, f));
     TRY(work_open(&w, f));
     for (size_t first = begin; first < end; first += group)

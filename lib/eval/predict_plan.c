@@ -95,7 +95,8 @@ static int price(struct eval_predictor *p, size_t block, bool kept, struct eval_
     plan.kept = kept;
     const bool on_gpu = !p->backend->vectors.host;
     plan.network = on_gpu ? m.host : sum(m.total, m.host);
-    plan.gpu = on_gpu ? sum(sum(m.weights, m.total), sum(p->backend->workspace, plan.gpu_taken)) : 0;
+    plan.gpu_run = on_gpu ? sum(m.weights, m.total) : 0;
+    plan.gpu = on_gpu ? sum(plan.gpu_run, sum(p->backend->workspace, plan.gpu_taken)) : 0;
     plan.kept_bytes = m.kept;
     plan.group_rows = disk_most / per_row < block ? block : disk_most / per_row / block * block;
     if (plan.group_rows > plan.n_rows) plan.group_rows = plan.n_rows;

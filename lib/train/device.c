@@ -45,5 +45,5 @@ fail:
 int trainer_device_reserve(struct trainer *t, struct tabft_failure *f)
 {
     if (t->backend.reserve == NULL) return 0;
-    return t->backend.reserve(t->backend.state, t->plan.gpu - t->plan.gpu_taken - t->plan.gpu_workspace, f);
+    return t->backend.reserve(t->backend.state, t->plan.gpu_run, f);
 }

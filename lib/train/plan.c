@@ -88,8 +88,10 @@ static void add_total(struct train_plan *p)
     const size_t steps = p->weights + p->partial_sums + p->moments + p->best_weights,
                  host = p->table + p->window + p->data + p->preprocessing + p->staging + p->checkpoint + p->logits +
                         p->process;
-    p->gpu = p->on_gpu ? steps + p->activations + p->scratch + p->gpu_workspace + p->gpu_taken : 0;
-    p->total = host + (p->on_gpu ? p->weights : steps + p->activations + p->scratch);
+    const size_t run = steps + p->activations + p->scratch;
+    p->gpu_run = p->on_gpu ? run : 0;
+    p->gpu = p->on_gpu ? run + p->gpu_workspace + p->gpu_taken : 0;
+    p->total = host + (p->on_gpu ? p->weights : run);
 }
 
 bool train_plan_fits(const struct train_plan *p, const struct train_place *place)

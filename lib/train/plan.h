@@ -34,6 +34,7 @@ struct train_plan {
     size_t staging;              /* with GPUs: what is copied to and from them */
     size_t process;              /* program, libraries, ranks */
     size_t total;                /* of the host; with GPUs the larger of a step's and a validation's */
+    size_t gpu_run;              /* of the GPU: the run's own memory, which is taken in one piece */
     size_t gpu_workspace;        /* of the GPU: what the backend works in */
     size_t gpu_taken;            /* of the GPU: by CUDA itself, its libraries and others */
     size_t gpu;                  /* of the GPU, in all */
