@@ -157,7 +157,7 @@ static int need(struct maker *m, int value)
     return error;
 }
 
-static bool reads_input(const struct op *op, int i)
+bool tape_backward_reads(const struct op *op, int i)
 {
     switch (op->kind) {
     case OP_LINEAR: return i <= 1;
@@ -176,7 +176,10 @@ static bool reads_input(const struct op *op, int i)
     }
 }
 
-static bool reads_output(enum op_kind kind, int i) { return kind == OP_ATTENTION || (kind == OP_VOTE && i == 1); }
+bool tape_backward_reads_output(enum op_kind kind, int i)
+{
+    return kind == OP_ATTENTION || (kind == OP_VOTE && i == 1);
+}
 
 /* The gradient of input i is that of the output, number for number. */
 static bool passes_on(enum op_kind kind, int i)
@@ -257,15 +260,15 @@ static int backward_step(struct maker *m, int node)
     step.node = node;
     step.d_out = is_last ? -1 : m->gradient[n->out[0]];
     for (int i = 0; i < OP_INPUTS_MAX; i++)
-        if (reads_input(&n->op, i)) TRY(need(m, n->in[i]));
+        if (tape_backward_reads(&n->op, i)) TRY(need(m, n->in[i]));
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
-        if (reads_output(n->op.kind, i)) TRY(need(m, n->out[i]));
+        if (tape_backward_reads_output(n->op.kind, i)) TRY(need(m, n->out[i]));
     for (int i = 0; i < OP_INPUTS_MAX; i++) {
-        if (n->in[i] != TAPE_NONE && reads_input(&n->op, i)) step.in[i] = m->instance[n->in[i]];
+        if (n->in[i] != TAPE_NONE && tape_backward_reads(&n->op, i)) step.in[i] = m->instance[n->in[i]];
         TRY(gradient_of_input(m, n, i, &step));
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
-        if (reads_output(n->op.kind, i)) step.out[i] = m->instance[n->out[i]];
+        if (tape_backward_reads_output(n->op.kind, i)) step.out[i] = m->instance[n->out[i]];
     TRY(scratch_for(m, &n->op, true, &step.scratch));
     TRY(new_step(m, &step));
     return 0;

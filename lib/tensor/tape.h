@@ -82,7 +82,8 @@ struct tape_options {
 };
 /* What the largest shape costs, counted from its record. flops: multiplications and additions of the products of
  * matrices and of attention, with backward and with what is computed a second time. bytes: of the tensors that calls read
- * and write, each once a call. */
+ * and write, each once a call, and an output's gradient once for each product of matrices: what a backend moves at least
+ * unless it does several calls in one. */
 struct tape_work {
     double flops, bytes;
 };

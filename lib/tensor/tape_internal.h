@@ -77,6 +77,10 @@ struct tape_plan {
 /* Gives every buffer an offset such that buffers alive at the same time do not overlap; sets p->total and *sizes. */
 int tape_layout(struct tape_plan *p, struct tape_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
 
+/* Whether backward needs input i, or output i, of what forward read and wrote. */
+bool tape_backward_reads(const struct op *op, int i);
+bool tape_backward_reads_output(enum op_kind kind, int i);
+
 /* What a run of a plan on the tape that it was made of computes and moves. */
 struct tape_work tape_work_of(const struct tape_plan *p, const struct tape *t);
 

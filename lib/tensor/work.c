@@ -35,21 +35,24 @@ static bool seen_before(const int *values, int i)
     return false;
 }
 
-/* Tensors that a call reads and writes, each once, however many of its inputs it is. */
+/* Tensors that a call reads and writes, each once, however many of its inputs it is; but each product of matrices that a
+ * call makes reads its own operands. */
 static double bytes_of(const struct tape *t, const struct tape_node *n, const struct tape_step *s)
 {
     double bytes = 0;
     const bool backward = s->kind == STEP_BACKWARD;
     for (int i = 0; i < OP_INPUTS_MAX; i++) {
-        if (n->in[i] == TAPE_NONE || seen_before(n->in, i)) continue;
+        if (n->in[i] == TAPE_NONE) continue;
         const double size = (double)tape_value_bytes(t, n->in[i]);
-        bytes += size;
-        if (backward && s->wants[i]) bytes += s->add[i] ? 2 * size : size;
+        if (!seen_before(n->in, i) && (!backward || tape_backward_reads(&n->op, i))) bytes += size;
+        if (!seen_before(n->in, i) && backward && s->wants[i]) bytes += s->add[i] ? 2 * size : size;
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
-        if (n->out[i] != TAPE_NONE) bytes += (double)tape_value_bytes(t, n->out[i]);
-    if (backward) bytes += (double)tape_value_bytes(t, n->out[0]);
-    return bytes;
+        if (n->out[i] != TAPE_NONE && (!backward || tape_backward_reads_output(n->op.kind, i)))
+            bytes += (double)tape_value_bytes(t, n->out[i]);
+    if (!backward) return bytes;
+    const int products = n->op.kind == OP_LINEAR ? (s->wants[0] ? 1 : 0) + (s->wants[1] ? 1 : 0) : 1;
+    return bytes + (products > 1 ? products : 1) * (double)tape_value_bytes(t, n->out[0]);
 }
 
 struct tape_work tape_work_of(const struct tape_plan *p, const struct tape *t)

@@ -107,8 +107,8 @@ __device__ static inline void put(float *to, bool add, float x) { *to = add ? *t
 
 /* ---- sums over rows: target[c] (+)= sum over r < rows of term(r, c), for c < width ----
  * The rows are cut in parts of a size that depends on their number alone; a block sums PART_LANES interleaved runs of a
- * part and then these, the second kernel the parts, each in order. */
-static constexpr unsigned PARTS = 256, PART_ROWS = 64, PART_LANES = 8;
+ * part and then these, and so the second kernel sums the parts, each in order. */
+static constexpr unsigned PARTS = 512, PART_ROWS = 64, PART_LANES = WARPS;
 
 static inline size_t sum_part_rows(size_t rows)
 {
@@ -117,6 +117,19 @@ static inline size_t sum_part_rows(size_t rows)
 }
 /* Floats of scratch that a sum needs: grows with rows and width. */
 static inline size_t sum_floats(size_t rows, size_t width) { return smaller(PARTS, blocks_of(rows, PART_ROWS)) * width; }
+
+/* What the lanes of a block of PART_LANES warps have summed, each thread for its own column: their sum in order, on the
+ * threads of the first warp. */
+__device__ static inline float lanes_sum(float sum, float lanes[PART_LANES][WARP])
+{
+    const unsigned column = threadIdx.x % WARP, lane = threadIdx.x / WARP;
+    lanes[lane][column] = sum;
+    __syncthreads();
+    if (lane == 0)
+        for (unsigned i = 1; i < PART_LANES; i++) sum += lanes[i][column];
+    __syncthreads(); /* lanes may be written to again */
+    return sum;
+}
 
 template <typename Term>
 __global__ static void sum_parts(const Term term, size_t rows, size_t width, size_t part_rows, size_t column_blocks,
@@ -130,23 +143,29 @@ __global__ static void sum_parts(const Term term, size_t rows, size_t width, siz
         float sum = 0.0f;
         if (c < width)
             for (size_t r = part * part_rows + lane; r < end; r += PART_LANES) sum += term(r, c);
-        lanes[lane][column] = sum;
-        __syncthreads();
-        if (lane == 0 && c < width) {
-            for (unsigned i = 1; i < PART_LANES; i++) sum += lanes[i][column];
-            partial[part * width + c] = sum;
-        }
-        __syncthreads();
+        sum = lanes_sum(sum, lanes);
+        if (lane == 0 && c < width) partial[part * width + c] = sum;
     }
 }
 
 __global__ static void sum_up_parts(const float *partial, size_t parts, size_t width, bool add, float *target)
 {
-    for (size_t c = thread_in_grid(); c < width; c += threads_in_grid()) {
+    __shared__ float lanes[PART_LANES][WARP];
+    const unsigned column = threadIdx.x % WARP, lane = threadIdx.x / WARP;
+    for (size_t first = (size_t)blockIdx.x * WARP; first < width; first += (size_t)gridDim.x * WARP) {
+        const size_t c = first + column;
         float sum = 0.0f;
-        for (size_t part = 0; part < parts; part++) sum += partial[part * width + c];
-        put(target + c, add, sum);
+        if (c < width)
+            for (size_t part = lane; part < parts; part += PART_LANES) sum += partial[part * width + c];
+        sum = lanes_sum(sum, lanes);
+        if (lane == 0 && c < width) put(target + c, add, sum);
     }
+}
+/* The second half of a sum over rows: what is in `partial` [parts][width]. */
+static inline void sum_parts_up(struct cuda *c, const float *partial, size_t parts, size_t width, bool add, float *target)
+{
+    LAUNCH(sum_up_parts, grid_of(width, WARP), PART_LANES * WARP, 0, c->stream, partial, parts, width, add, target);
+    cuda_launched(c, "a sum over rows");
 }
 
 template <typename Term>
@@ -158,8 +177,7 @@ static void sum_rows(struct cuda *c, const Term &term, size_t rows, size_t width
     if (units > 0)
         LAUNCH(sum_parts<Term>, grid_of(units, 1), PART_LANES * WARP, 0, c->stream, term, rows, width, part_rows,
                column_blocks, units, partial);
-    LAUNCH(sum_up_parts, grid_of(width, BLOCK), BLOCK, 0, c->stream, partial, parts, width, add, target);
-    cuda_launched(c, "a sum over rows");
+    sum_parts_up(c, partial, parts, width, add, target);
 }
 
 /* A term of such a sum: numbers that each row of a tensor has, rows `stride` numbers apart. */

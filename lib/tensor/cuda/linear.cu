@@ -1,4 +1,5 @@
-/* y = x w^T: cuBLAS on what is, to it, a matrix of columns. Bias and residual are written first and added to. */
+/* y = x w^T: cuBLAS on what is, to it, a matrix of columns. Bias and residual are written first and added to, but for a residual
+ * whose place y takes. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/device_internal.h"
 
@@ -41,14 +42,13 @@ static void linear_forward(void *state, const struct op_call *call)
     const struct op_linear *s = &call->op->linear;
     const float *bias = (const float *)call->in[2], *residual = (const float *)call->in[3];
     float *y = (float *)call->out[0];
-    const bool init = bias != NULL || residual != NULL;
-    if (init) {
+    if (bias != NULL || (residual != NULL && residual != y)) {
         LAUNCH(write_init, grid_of(s->rows * s->out_width, BLOCK), BLOCK, 0, c->stream, s->rows, s->out_width, bias,
                residual, y);
         cuda_launched(c, "bias and residual");
     }
     product(c, true, false, s->out_width, s->rows, s->in_width, (const float *)call->in[1], s->in_width,
-            (const float *)call->in[0], s->in_width, init, y);
+            (const float *)call->in[0], s->in_width, bias != NULL || residual != NULL, y);
 }
 
 __global__ static void add_up(size_t count, const float *x, float *y)

@@ -1,5 +1,5 @@
-/* Normalisation of rows and GELU. A warp has a row; the gradients of w and bias are sums over rows, for which each row's
- * mean and 1 / deviation are kept in scratch. */
+/* Normalisation of rows and GELU. A warp has a row, which it reads once, from memory or then from its cache; backward sums
+ * the gradients of w and bias over rows while it goes through them. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/device_internal.h"
 
@@ -37,47 +37,60 @@ __global__ static void norm_rows(size_t rows, size_t width, float epsilon, bool 
     }
 }
 
-/* kept: [rows][2], a row's moments. */
-__global__ static void norm_moments(size_t rows, size_t width, float epsilon, bool centred, const float *x, float *kept)
-{
-    for (size_t r = thread_in_grid() / WARP; r < rows; r += threads_in_grid() / WARP) {
-        const struct moments m = moments_of(x + r * width, width, epsilon, centred);
-        if (threadIdx.x % WARP != 0) continue;
-        kept[2 * r] = m.mean;
-        kept[2 * r + 1] = m.inverse;
-    }
-}
-
-/* dx may be dy: a lane reads each of its numbers before it writes it. */
-__global__ static void norm_rows_backward(size_t rows, size_t width, bool centred, const float *x, const float *w,
-                                          const float *dy, const float *kept, float *dx, bool add)
-{
-    for (size_t r = thread_in_grid() / WARP; r < rows; r += threads_in_grid() / WARP) {
-        const float *row = x + r * width, *d = dy + r * width;
-        const float mean = kept[2 * r], inverse = kept[2 * r + 1];
-        float along = 0.0f, sum = 0.0f;
-        for (size_t j = threadIdx.x % WARP; j < width; j += WARP) {
-            const float g = w == NULL ? d[j] : w[j] * d[j];
-            along += g * ((row[j] - mean) * inverse);
-            sum += g;
-        }
-        along = warp_sum(along) / (float)width;
-        sum = centred ? warp_sum(sum) / (float)width : 0.0f;
-        for (size_t j = threadIdx.x % WARP; j < width; j += WARP) {
-            const float g = w == NULL ? d[j] : w[j] * d[j], z = (row[j] - mean) * inverse;
-            put(dx + r * width + j, add, inverse * (g - sum - z * along));
-        }
-    }
-}
-
-struct weight_term {
-    const float *x, *dy, *kept;
-    size_t width;
-    __device__ float operator()(size_t r, size_t c) const
-    {
-        return dy[r * width + c] * ((x[r * width + c] - kept[2 * r]) * kept[2 * r + 1]);
-    }
+/* What backward works with; NULL: not there, or not asked for. */
+struct norm_gradients {
+    const float *x, *w, *dy;
+    float *dx, *w_parts, *bias_parts; /* [parts][width] */
+    bool add;
 };
+
+/* A block goes through a part of the rows as sum_parts does, a warp through a run of them, each lane with NUMBERS sums
+ * over them for every 32nd column from `first`. dx may be dy: a lane reads each of its numbers before it writes it. */
+template <unsigned NUMBERS>
+__global__ static void norm_back(size_t rows, size_t width, float epsilon, bool centred, size_t part_rows, size_t parts,
+                                 size_t first, const struct norm_gradients n)
+{
+    __shared__ float lanes[PART_LANES][WARP];
+    const size_t lane = threadIdx.x % WARP;
+    for (size_t part = blockIdx.x; part < parts; part += gridDim.x) {
+        const size_t end = (part + 1) * part_rows < rows ? (part + 1) * part_rows : rows;
+        float of_w[NUMBERS], of_bias[NUMBERS];
+        for (unsigned i = 0; i < NUMBERS; i++) of_w[i] = of_bias[i] = 0.0f;
+        for (size_t r = part * part_rows + threadIdx.x / WARP; r < end; r += PART_LANES) {
+            const float *x = n.x + r * width, *d = n.dy + r * width;
+            const struct moments m = moments_of(x, width, epsilon, centred);
+            float along = 0.0f, sum = 0.0f;
+            for (size_t j = lane; j < width; j += WARP) {
+                const float g = n.w == NULL ? d[j] : n.w[j] * d[j];
+                along += g * ((x[j] - m.mean) * m.inverse);
+                sum += g;
+            }
+            along = warp_sum(along) / (float)width;
+            sum = centred ? warp_sum(sum) / (float)width : 0.0f;
+#pragma unroll
+            for (unsigned i = 0; i < NUMBERS; i++) {
+                const size_t j = first + i * WARP + lane;
+                if (j >= width) continue;
+                of_w[i] += d[j] * ((x[j] - m.mean) * m.inverse);
+                of_bias[i] += d[j];
+            }
+            if (n.dx == NULL) continue;
+            for (size_t j = lane; j < width; j += WARP) {
+                const float g = n.w == NULL ? d[j] : n.w[j] * d[j], z = (x[j] - m.mean) * m.inverse;
+                put(n.dx + r * width + j, n.add, m.inverse * (g - sum - z * along));
+            }
+        }
+#pragma unroll
+        for (unsigned i = 0; i < NUMBERS; i++) {
+            const size_t j = first + i * WARP + lane;
+            const float sum_w = n.w_parts == NULL ? 0.0f : lanes_sum(of_w[i], lanes);
+            const float sum_bias = n.bias_parts == NULL ? 0.0f : lanes_sum(of_bias[i], lanes);
+            if (threadIdx.x >= WARP || j >= width) continue;
+            if (n.w_parts != NULL) n.w_parts[part * width + j] = sum_w;
+            if (n.bias_parts != NULL) n.bias_parts[part * width + j] = sum_bias;
+        }
+    }
+}
 
 struct norm_sizes {
     size_t rows, width;
@@ -101,29 +114,44 @@ static void norm_forward(void *state, const struct op_call *call)
     cuda_launched(c, "a norm");
 }
 
-/* The sums come first: dx may take the place of dy. */
+/* Columns whose sums a warp keeps in registers, for narrow rows and for wide ones. */
+static constexpr unsigned NARROW = 8, WIDE = 32;
+
+/* Rows so wide that not all their sums fit take a pass for each WIDE * 32 of them; the last writes dx, as that may take the
+ * place of dy. */
 static void norm_backward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
     const struct norm_sizes n = norm_of(call->op);
-    const float *x = (const float *)call->in[0], *w = (const float *)call->in[1], *dy = call->d_out;
-    float *kept = (float *)call->scratch, *partial = kept + 2 * n.rows;
-    LAUNCH(norm_moments, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, x, kept);
-    cuda_launched(c, "a norm's moments");
-    if (call->d_in[1] != NULL)
-        sum_rows(c, weight_term{x, dy, kept, n.width}, n.rows, n.width, partial, call->add[1], call->d_in[1]);
-    if (n.centred && call->d_in[2] != NULL)
-        sum_rows(c, row_term{dy, n.width}, n.rows, n.width, partial, call->add[2], call->d_in[2]);
-    LAUNCH(norm_rows_backward, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.centred, x, w, dy, kept,
-           call->d_in[0], call->add[0]);
-    cuda_launched(c, "a norm's gradient");
+    const bool wants_bias = n.centred && call->d_in[2] != NULL, sums = call->d_in[1] != NULL || wants_bias;
+    const size_t part_rows = sum_part_rows(n.rows), parts = blocks_of(n.rows, part_rows), step = WIDE * WARP;
+    float *const scratch = (float *)call->scratch;
+    struct norm_gradients g = {};
+    g.x = (const float *)call->in[0];
+    g.w = (const float *)call->in[1];
+    g.dy = call->d_out;
+    g.w_parts = call->d_in[1] == NULL ? NULL : scratch;
+    g.bias_parts = wants_bias ? scratch + sum_floats(n.rows, n.width) : NULL;
+    g.add = call->add[0];
+    for (size_t first = sums ? 0 : (n.width - 1) / step * step; first < n.width && parts > 0; first += step) {
+        g.dx = first + step < n.width ? NULL : call->d_in[0];
+        if (n.width <= NARROW * WARP)
+            LAUNCH(norm_back<NARROW>, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred,
+                   part_rows, parts, first, g);
+        else
+            LAUNCH(norm_back<WIDE>, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, part_rows,
+                   parts, first, g);
+        cuda_launched(c, "a norm's gradient");
+    }
+    if (g.w_parts != NULL) sum_parts_up(c, g.w_parts, parts, n.width, call->add[1], call->d_in[1]);
+    if (g.bias_parts != NULL) sum_parts_up(c, g.bias_parts, parts, n.width, call->add[2], call->d_in[2]);
 }
 
 static size_t norm_scratch(const void *state, const struct op *op)
 {
     const struct norm_sizes n = norm_of(op);
     (void)state;
-    return (2 * n.rows + sum_floats(n.rows, n.width)) * sizeof(float);
+    return (n.centred ? 2 : 1) * sum_floats(n.rows, n.width) * sizeof(float);
 }
 
 /* ---- GELU ---- */

@@ -211,5 +211,31 @@ START_TEST(work_is_counted)
     }
 END_TEST
 
+/* What backward does not read does not count: a product's result, and its bias and residual. */
+START_TEST(bytes_of_backward_are_counted)
+    {
+        const struct tensor_backend b = planning(false);
+        const double rows = 4 * 7 * 16, weights = 4 * 16 * 16, bias = 4 * 16, given = 4 * (7 + 16), loss = 8;
+        struct tape_options options = {.backward = true};
+        struct tape *t;
+        struct tape_plan *p;
+        struct tape_sizes sizes;
+        MUST(tape_open(&t, &f));
+        const int x = tape_input(t, 7, 16), w = tape_parameter(t, 0, 16, 16), c = tape_parameter(t, 256, 1, 16);
+        const int y = tape_linear(t, x, 7, w, c, x), z = tape_linear(t, y, 7, w, TAPE_NONE, TAPE_NONE);
+        options.last = tape_cross_entropy(t, z, tape_input(t, 7, 1), tape_input(t, 16, 1), 1.0);
+        MUST(tape_plan_open(&p, t, &b, options, &sizes, &f));
+        const double forward = (2 * rows + weights + bias) + (2 * rows + weights) + (rows + given + loss);
+        /* The loss; both products of the second and, as x has no gradient, one of the first, each reading its own of the
+         * result's gradient; those of parameters are set to 0, added to, and join the sum of gradients. */
+        const double backward = (2 * rows + given + loss) + (rows + weights + 2 * rows + rows + 2 * weights) +
+                                (rows + weights + rows + 2 * weights + 2 * bias) + (1 + 3) * (weights + bias);
+        ck_assert_msg(sizes.work.bytes == forward + backward, "%g bytes instead of %g", sizes.work.bytes, forward + backward);
+        tape_plan_close(p);
+        tape_close(t);
+    }
+END_TEST
+
 UNIT_MAIN("tensor/layout", buffers_do_not_overlap, sizes_that_do_not_fit_are_told,
-          segments_are_kept_where_there_is_room, outputs_take_the_place_of_inputs, work_is_counted)
+          segments_are_kept_where_there_is_room, outputs_take_the_place_of_inputs, work_is_counted,
+          bytes_of_backward_are_counted)

@@ -289,6 +289,32 @@ START_TEST(linear_is_right)
     }
 END_TEST
 
+/* y in the place of its residual has the bits of one beside it. */
+START_TEST(linear_may_take_its_residuals_place)
+    {
+        const size_t rows = 37, in = 24, width = 31, count = rows * width;
+        for (int with_bias = 0; with_bias < 2; with_bias++) {
+            struct trial t = {.op = {.kind = OP_LINEAR, .linear = {rows, in, width}},
+                              .in = {{.count = rows * in}, {.count = width * in}, {.count = with_bias ? width : 0}, {.count = count}},
+                              .out = count};
+            struct data d = make_data(&t);
+            struct made beside = run(&t, &d, 1, 0);
+            struct tensor_backend b;
+            struct op_call call = {.op = &t.op, .in = {d.x[0], d.x[1], d.x[2], d.x[3]}, .out = {d.x[3]}};
+            open_backend(&b, NULL);
+            ck_assert_uint_ne(b.in_place[OP_LINEAR] & 1u << 3, 0);
+            call.scratch = zeros(b.kernels[OP_LINEAR].forward_scratch(b.state, &t.op) + 1, 1);
+            b.kernels[OP_LINEAR].forward(b.state, &call);
+            MUST(b.vectors.finish(b.vectors.state, &f));
+            ck_assert_mem_eq(d.x[3], beside.out, count * sizeof(float));
+            free(call.scratch);
+            b.close(b.state);
+            free_made(&beside);
+            free_data(&d);
+        }
+    }
+END_TEST
+
 /* ---- attention: q, k and v are tensors of their own here; o and the statistics follow q's tokens ---- */
 
 static void attention(const struct op *op, double *const *in, double *out)
@@ -530,7 +556,7 @@ static void gelu(const struct op *op, double *const *in, double *out)
 
 START_TEST(norm_and_gelu_are_right)
     {
-        const size_t sizes[][2] = {{1, 1}, {5, 3}, {140, 32}, {700, 37}, {3, 192}};
+        const size_t sizes[][2] = {{1, 1}, {5, 3}, {140, 32}, {700, 37}, {3, 192}, {70, 300}, {3, 1100}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const size_t rows = sizes[i][0], width = sizes[i][1];
             struct trial t = {.op = {.kind = OP_RMS_NORM, .rms_norm = {rows, width, 1.1920929e-07f}},
@@ -1119,7 +1145,7 @@ END_TEST
 #endif
 
 #define TESTS_OF_ANY_BACKEND                                                                                           \
-    linear_is_right, attention_is_right, attention_to_other_keys_is_right, attention_over_many_blocks_is_right,       \
+    linear_is_right, linear_may_take_its_residuals_place, attention_is_right, attention_to_other_keys_is_right, attention_over_many_blocks_is_right,       \
         strides_reach_beyond_2_to_the_31,                                                                             \
         norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, tokens_are_right,           \
         queries_are_right, fourier_is_right, circles_are_right_everywhere, votes_are_right, cross_entropy_is_right,   \
