@@ -12,7 +12,7 @@
 #include "tensor/ops.h"
 
 /* How products of matrices are computed; sums are float32 in each, and so are all tensors. FLOAT32: to float32's
- * precision. TF32: operands are rounded to 10 bits of mantissa. BF16: to 7 bits, those of attention to 10. */
+ * precision. TF32: operands are rounded to 10 bits of mantissa. BF16: to 7 bits, and votes' to 10. */
 enum tensor_precision { TENSOR_FLOAT32 = 1, TENSOR_TF32, TENSOR_BF16 };
 static inline const char *tensor_precision_name(enum tensor_precision precision)
 {

@@ -45,9 +45,14 @@ struct warp {
 };
 
 /* Never destroyed: what is in it is still found when leaks are looked for at the end. */
+struct copy {
+    void *to;
+    const void *from;
+};
 static std::vector<struct fiber *> &idle = *new std::vector<struct fiber *>();
 static struct thread threads[THREADS_MOST];
 static struct warp warps[THREADS_MOST / LANES];
+static std::vector<struct copy> *const copies = new std::vector<struct copy>[THREADS_MOST]; /* asked for by each thread */
 static unsigned n_threads, current, block_arrived, block_generation;
 static void *scheduler; /* its stack pointer while a fiber runs */
 static void *scheduler_fake_stack;
@@ -190,6 +195,8 @@ static void run_block(void)
         if (!moved) die("threads wait for others of their block or warp that have ended or wait elsewhere");
     }
     if (block_arrived != 0) die("a barrier that not all threads have reached");
+    for (unsigned i = 0; i < n_threads; i++)
+        if (!copies[i].empty()) die("copies that nobody has waited for");
 }
 
 static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes,
@@ -276,4 +283,72 @@ void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b)
         }
         c->x[i] = sum;
     }
+}
+
+/* To the nearest number of 7 bits of mantissa, ties to even. */
+static uint32_t bf16_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+uint32_t bf16_pair(float first, float second) { return bf16_of(first) | bf16_of(second) << 16; }
+
+void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b)
+{
+    const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
+    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const uint32_t *all = emulation_exchange(words, 6);
+    for (unsigned i = 0; i < 4; i++) {
+        float sum = c->x[i];
+        for (unsigned k = 0; k < 16; k += 2) {
+            const uint32_t of_a = all[(g * 4 + k % 8 / 2) * 6 + (i < 2 ? 0 : 1) + (k < 8 ? 0 : 2)];
+            const uint32_t of_b = all[((2 * t + i % 2) * 4 + k % 8 / 2) * 6 + (k < 8 ? 4 : 5)];
+            sum += float_of(of_a << 16) * float_of(of_b << 16);
+            sum += float_of(of_a & 0xffff0000u) * float_of(of_b & 0xffff0000u);
+        }
+        c->x[i] = sum;
+    }
+}
+
+/* The rows of four matrices, as the lanes name them. */
+static void exchange_rows(const uint16_t *row, const uint16_t **rows)
+{
+    uint32_t words[sizeof row / sizeof(uint32_t)];
+    if ((uintptr_t)row % 16 != 0) die("a row of a matrix that is not aligned");
+    memcpy(words, &row, sizeof row);
+    const uint32_t *all = emulation_exchange(words, sizeof words / sizeof *words);
+    memcpy((void *)rows, all, LANES * sizeof *rows);
+}
+void load_matrices(uint32_t *x, const uint16_t *row)
+{
+    const uint16_t *rows[LANES];
+    const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
+    exchange_rows(row, rows);
+    for (unsigned i = 0; i < 4; i++) memcpy(x + i, rows[8 * i + g] + 2 * t, sizeof *x);
+}
+void load_matrices_turned(uint32_t *x, const uint16_t *row)
+{
+    const uint16_t *rows[LANES];
+    const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
+    exchange_rows(row, rows);
+    for (unsigned i = 0; i < 4; i++) x[i] = rows[8 * i + 2 * t][g] | (uint32_t)rows[8 * i + 2 * t + 1][g] << 16;
+}
+
+void copy_16(void *to, const void *from)
+{
+    if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) die("a copy that is not aligned");
+    copies[threadIdx.x].push_back({to, from});
+}
+void copies_wait(void)
+{
+    for (const struct copy &c : copies[threadIdx.x]) memcpy(c.to, c.from, 16);
+    copies[threadIdx.x].clear();
+}
+
+float power_of_2(float x)
+{
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
 }

@@ -47,7 +47,11 @@ awk '
     FNR == NR { if (!/^#/ && NF == 4) limit[$1] = $2 " " $3 " " $4; next }
     {
         kernel = "*"
-        for (k in limit) if (k != "*" && index($1, length(k) k) > 0) kernel = k
+        for (k in limit) {
+            name = k
+            sub(/ILi.*/, "", name)
+            if (k != "*" && index($1, length(name) k) > 0 && (kernel == "*" || length(k) > length(kernel))) kernel = k
+        }
         split(limit[kernel], most, " ")
         seen[kernel] = 1
         if ($3 <= most[1] && $4 <= most[2] && $5 <= most[3]) next

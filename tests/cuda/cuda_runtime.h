@@ -17,14 +17,28 @@
 
 #define TABFT_CUDA_EMULATION
 #define EMULATION_GRID_MOST 3
+#define EMULATION_ROUNDED_MOST (48 << 10)
 #define __global__
 #define __device__
 #define __host__
 #define __shared__ static
 #define __align__(n) alignas(n)
+#define __launch_bounds__(...)
 
 struct uint3 {
     unsigned x, y, z;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
 };
 extern uint3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -63,6 +77,16 @@ template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int st
     return result;
 }
 
+static inline bool __any_sync(unsigned mask, bool x)
+{
+    const uint32_t word = x;
+    bool any = false;
+    (void)mask;
+    const uint32_t *all = emulation_exchange(&word, 1);
+    for (unsigned i = 0; i < 32; i++) any |= all[i] != 0;
+    return any;
+}
+
 static inline float __uint_as_float(uint32_t bits)
 {
     float x;
@@ -79,10 +103,18 @@ static inline float __fsqrt_rn(float a) { return sqrtf(a); }
 static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
 
-/* ---- tensor cores: the two functions of tensor_core_internal.h ---- */
+/* ---- tensor cores: the functions of tensor_core_internal.h ---- */
 struct tile_c;
 uint32_t tf32_of(float x);
 void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b);
+uint32_t bf16_pair(float first, float second);
+void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b);
+void load_matrices(uint32_t *x, const uint16_t *row);
+void load_matrices_turned(uint32_t *x, const uint16_t *row);
+/* Copies are made as late as can be: when the thread that asked for them waits. */
+void copy_16(void *shared, const void *from);
+void copies_wait(void);
+float power_of_2(float x);
 
 /* ---- what the runtime knows of kernels ---- */
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };

@@ -1,56 +1,12 @@
-/* Attention, and the votes of attention, without ever storing rows x rows: tiles of keys pass through shared memory, a warp
- * has 16 rows. Backward has two kernels, each of which owns what it writes, so that no sum needs atomics: one over tiles of
- * rows makes the queries' gradient, one over tiles of keys that of keys and values; both compute the scores again.
- * Scores are kept as log2 of what they weigh. D is the width of a head, rounded up; `exact` is float32's precision. */
+/* Attention in float32 and TF32 (bf16: attention_bf16.cu), and the votes of attention, without ever storing rows x rows: tiles
+ * of keys pass through shared memory, a warp has 16 rows. Backward has two kernels, each of which owns what it writes, so that
+ * no sum needs atomics: one over tiles of rows makes the queries' gradient, one over tiles of keys that of keys and values;
+ * both compute the scores again. Scores are kept as log2 of what they weigh. D is the width of a head, rounded up; `exact`
+ * is float32's precision. */
 #define TABFT_TENSOR_ROOM
-#include "tensor/cuda/tensor_core_internal.h"
+#include "tensor/cuda/attention_internal.h"
 
-static constexpr unsigned TILE = 64, TILE_ROWS = 16, MOST_WARPS = 8, MOST_WIDTH = 128;
-
-/* What both operations are to the kernels. Votes: one sequence of query tokens, a head of keys for each of queries. */
-struct problem {
-    struct op_attention s;
-    float scale, scale2; /* 1 / sqrt(width), and times log2(e) */
-    const float *q, *k, *v;
-    float *o, *statistics;
-    const float *d_out;
-    float *dq, *dk, *dv;
-    bool add_q, add_k, add_v;
-    float *means; /* [tokens x heads], as the statistics without the 2: the sum of a row's p dp */
-    /* votes only */
-    const int32_t *codes;
-    size_t n_classes;
-    float *shares;       /* [rows][heads][n_classes], `kept` numbers apart */
-    const float *slopes; /* [rows][n_classes] */
-    size_t kept;         /* numbers that a row and head keep */
-};
-
-__device__ static size_t place(const struct op_attention_stride &s, size_t sequence, size_t token)
-{
-    return sequence * s.sequence + token * s.token + s.column;
-}
-
-/* Where a row's numbers lie. */
-__device__ static float *statistics_of(const struct problem &p, size_t sequence, size_t token, size_t head)
-{
-    if (p.codes != NULL) return p.shares + (token * p.s.heads + head) * p.kept;
-    return p.statistics + place(p.s.statistics, sequence, token) + head * 2;
-}
-__device__ static float *mean_of(const struct problem &p, size_t sequence, size_t token, size_t head)
-{
-    const size_t tokens = p.s.n_context + p.s.n_query;
-    return p.means + (sequence * tokens + token) * p.s.heads + head;
-}
-
-/* Tokens of one kind, context or query, and the key-value head that a head of theirs uses. */
-struct part {
-    size_t first, rows, share; /* `share` heads use one key-value head */
-};
-__host__ __device__ static struct part part_of(const struct op_attention &s, bool query)
-{
-    if (query) return part{s.n_context, s.n_query, s.heads / s.query_kv_heads};
-    return part{0, s.n_context, s.heads / s.context_kv_heads};
-}
+static constexpr unsigned MOST_WARPS = 8;
 
 /* Rows of `width` numbers, `stride` apart, into shared memory of D + 4 numbers a row: zeros behind the last row and number.
  * The stride keeps the lanes of a warp on different banks, by rows as by columns. */
@@ -72,9 +28,6 @@ __device__ static size_t load_keys(const struct problem &p, size_t sequence, siz
     if (!votes) load_tile<D>(v, TILE, p.v + place(p.s.v, sequence, key) + column, p.s.v.token, keys, p.s.width);
     return keys;
 }
-
-__device__ static unsigned lane_group(void) { return threadIdx.x % WARP / 4; }
-__device__ static unsigned lane_in_group(void) { return threadIdx.x % 4; }
 
 /* a [16][8] of numbers: rows `row`.. and columns `column`.. of a tile in shared memory. */
 template <int D> __device__ static struct tile_a rows_of(const float *tile, unsigned row, unsigned column)
@@ -113,71 +66,6 @@ __device__ static void add_product(struct tile_c *sum, const struct tile_c &c, c
     const struct tile_a a = a_of(c);
 #pragma unroll
     for (unsigned j = 0; j < D / 8; j++) multiply<exact>(&sum[j], a, plain_of<D>(y, y_row, 8 * j));
-}
-
-/* The largest and the sum over the four lanes that share a row. */
-__device__ static float row_most(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ static float row_sum(float x)
-{
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-/* Writes, of a warp's 16 rows, those there are: numbers (row, column) of sum times factor[0], of the lower eight rows, or
- * factor[1]. */
-template <int D>
-__device__ static void store_rows(const struct tile_c *sum, const float *factor, size_t rows, size_t width, size_t stride,
-                                  bool add, float *to)
-{
-    for (unsigned i = 0; i < 4; i++) {
-        const size_t row = lane_group() + (i < 2 ? 0 : 8);
-        if (row >= rows) continue;
-#pragma unroll
-        for (unsigned j = 0; j < D / 8; j++) {
-            const size_t column = 8 * j + 2 * lane_in_group() + i % 2;
-            if (column < width) put(to + row * stride + column, add, sum[j].x[i] * factor[i / 2]);
-        }
-    }
-}
-
-/* How rows of a part are cut: every block has the same number of warps, and as many as there is use for. */
-struct cut {
-    unsigned warps;
-    size_t tiles[2]; /* of the context, of the query */
-};
-
-static struct cut cut_of(const struct op_attention &s, unsigned most)
-{
-    const size_t longest = s.n_context > s.n_query ? s.n_context : s.n_query, sixteens = blocks_of(longest, TILE_ROWS);
-    const size_t blocks = blocks_of(sixteens, most);
-    struct cut c = {};
-    c.warps = (unsigned)(blocks == 0 ? 1 : blocks_of(sixteens, blocks));
-    c.tiles[0] = blocks_of(s.n_context, c.warps * TILE_ROWS);
-    c.tiles[1] = blocks_of(s.n_query, c.warps * TILE_ROWS);
-    return c;
-}
-
-/* The unit's sequence, head, and rows. */
-struct unit {
-    size_t sequence, head, kv_head, token, rows;
-};
-__device__ static struct unit unit_of(const struct problem &p, const struct cut &cut, size_t number)
-{
-    const size_t tiles = cut.tiles[0] + cut.tiles[1], tile = number % tiles, block_rows = cut.warps * TILE_ROWS;
-    const bool query = tile >= cut.tiles[0];
-    const struct part part = part_of(p.s, query);
-    const size_t begin = (query ? tile - cut.tiles[0] : tile) * block_rows;
-    struct unit u;
-    u.head = number / tiles % p.s.heads;
-    u.sequence = number / tiles / p.s.heads;
-    u.kv_head = u.head / part.share;
-    u.token = part.first + begin;
-    u.rows = part.rows - begin < block_rows ? part.rows - begin : block_rows;
-    return u;
 }
 
 /* ---- forward ---- */
@@ -279,7 +167,7 @@ __global__ static void attend(const struct problem p, const struct cut cut, size
         for (unsigned i = 0; i < 2; i++) factor[i] = 1.0f / r.sum[i];
         if (votes) store_votes(p, u, warp_row, factor, own_votes);
         else if (warp_row < u.rows)
-            store_rows<D>(o, factor, u.rows - warp_row, p.s.width, p.s.o.token, false,
+            store_rows<D>(o, factor, u.rows - warp_row, p.s.width, p.s.o.token, false, p.aligned,
                           p.o + place(p.s.o, u.sequence, u.token + warp_row) + u.head * p.s.width);
         for (unsigned i = 0; i < 2 && lane_in_group() == 0; i++) {
             const size_t row = warp_row + lane_group() + 8 * i;
@@ -338,16 +226,15 @@ template <int D, bool exact, bool votes>
 __global__ static void queries_back(const struct problem p, const struct cut cut, size_t units)
 {
     SHARED_FLOATS(room);
-    const size_t block_rows = cut.warps * TILE_ROWS;
-    float *q = room, *d = q + block_rows * (D + 4), *k = d + (votes ? 0 : block_rows * (D + 4)), *v = k + TILE * (D + 4);
+    float *q = room, *d = q + cut.rows * (D + 4), *k = d + (votes ? 0 : cut.rows * (D + 4)), *v = k + TILE * (D + 4);
     const unsigned warp_row = threadIdx.x / WARP * TILE_ROWS;
     for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
         const struct unit u = unit_of(p, cut, number);
         struct tile_c dq[D / 8] = {};
-        load_tile<D>(q, block_rows, p.q + place(p.s.q, u.sequence, u.token) + u.head * p.s.width, p.s.q.token, u.rows,
+        load_tile<D>(q, cut.rows, p.q + place(p.s.q, u.sequence, u.token) + u.head * p.s.width, p.s.q.token, u.rows,
                      p.s.width);
         if (!votes)
-            load_tile<D>(d, block_rows, p.d_out + place(p.s.o, u.sequence, u.token) + u.head * p.s.width, p.s.o.token,
+            load_tile<D>(d, cut.rows, p.d_out + place(p.s.o, u.sequence, u.token) + u.head * p.s.width, p.s.o.token,
                          u.rows, p.s.width);
         const struct of_row rows[2] = {row_numbers(p, u, warp_row + lane_group()),
                                        row_numbers(p, u, warp_row + lane_group() + 8)};
@@ -370,7 +257,7 @@ __global__ static void queries_back(const struct problem p, const struct cut cut
         }
         const float factor[2] = {p.scale, p.scale};
         if (warp_row < u.rows)
-            store_rows<D>(dq, factor, u.rows - warp_row, p.s.width, p.s.q.token, p.add_q,
+            store_rows<D>(dq, factor, u.rows - warp_row, p.s.width, p.s.q.token, p.add_q, p.aligned,
                           p.dq + place(p.s.q, u.sequence, u.token + warp_row) + u.head * p.s.width);
     }
 }
@@ -418,7 +305,8 @@ __global__ static void keys_back(const struct problem p, size_t kv_heads, size_t
             if (head / part.share != kv_head) continue;
             for (size_t row = 0; row < part.rows; row += TILE) {
                 const size_t rows = part.rows - row < TILE ? part.rows - row : TILE;
-                const struct unit u = {sequence, head, kv_head, part.first, part.rows};
+                const struct unit u = {(unsigned)sequence, (unsigned)head, (unsigned)kv_head, (unsigned)part.first,
+                                       (unsigned)part.rows};
                 __syncthreads(); /* the tile before is done with */
                 load_tile<D>(q, TILE, p.q + place(p.s.q, sequence, part.first + row) + head * p.s.width, p.s.q.token, rows,
                              p.s.width);
@@ -437,10 +325,10 @@ __global__ static void keys_back(const struct problem p, size_t kv_heads, size_t
         }
         const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
         if (warp_key < keys) {
-            store_rows<D>(dk, factor, keys - warp_key, p.s.width, p.s.k.token, p.add_k,
+            store_rows<D>(dk, factor, keys - warp_key, p.s.width, p.s.k.token, p.add_k, p.aligned,
                           p.dk + place(p.s.k, sequence, key + warp_key) + kv_head * p.s.width);
             if (!votes)
-                store_rows<D>(dv, one, keys - warp_key, p.s.width, p.s.v.token, p.add_v,
+                store_rows<D>(dv, one, keys - warp_key, p.s.width, p.s.v.token, p.add_v, p.aligned,
                               p.dv + place(p.s.v, sequence, key + warp_key) + kv_head * p.s.width);
         }
         __syncthreads(); /* before the next unit's keys */
@@ -448,13 +336,6 @@ __global__ static void keys_back(const struct problem p, size_t kv_heads, size_t
 }
 
 /* ---- launches ---- */
-
-/* Shared memory beyond 48 KiB must be asked for. */
-template <typename Kernel> static void allow_shared(struct cuda *c, Kernel kernel, size_t bytes)
-{
-    cuda_check(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-               "shared memory for attention");
-}
 
 /* Votes in shared memory leave room for fewer warps. */
 static unsigned most_warps(const struct problem &p)
@@ -465,8 +346,8 @@ static unsigned most_warps(const struct problem &p)
 
 template <int D, bool exact, bool votes> static void launch_forward(struct cuda *c, const struct problem &p)
 {
-    const struct cut cut = cut_of(p.s, most_warps(p));
-    const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]), rows = cut.warps * TILE_ROWS;
+    const struct cut cut = cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, most_warps(p));
+    const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]), rows = cut.rows;
     const size_t shared =
         ((rows + TILE) * (D + 4) + (votes ? rows * 4 * p.n_classes : (size_t)TILE * (D + 4))) * sizeof(float);
     allow_shared(c, attend<D, exact, votes>, shared);
@@ -480,9 +361,9 @@ template <int D, bool exact, bool votes> static void launch_backward(struct cuda
     LAUNCH(find_means, grid_of(p.s.sequences * tokens * p.s.heads, BLOCK), BLOCK, 0, c->stream, p);
     cuda_launched(c, "attention's means");
     if (p.dq != NULL) {
-        const struct cut cut = cut_of(p.s, MOST_WARPS / 2);
+        const struct cut cut = cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, MOST_WARPS / 2);
         const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
-        const size_t shared = each * (cut.warps * TILE_ROWS * (D + 4) + tile) * sizeof(float);
+        const size_t shared = each * (cut.rows * (D + 4) + tile) * sizeof(float);
         allow_shared(c, queries_back<D, exact, votes>, shared);
         LAUNCH((queries_back<D, exact, votes>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, cut, units);
         cuda_launched(c, "the gradient of queries");
@@ -504,7 +385,7 @@ template <bool exact, bool votes> static void launch(struct cuda *c, const struc
     else backward ? launch_backward<128, exact, votes>(c, p) : launch_forward<128, exact, votes>(c, p);
 }
 
-template <bool votes> static void run(struct cuda *c, struct problem *p, bool backward)
+template <bool votes> static void run(struct cuda *c, struct problem *p, void *scratch, bool backward)
 {
     p->scale = 1.0f / sqrtf((float)p->s.width);
     p->scale2 = p->scale * 1.44269504088896341f;
@@ -515,7 +396,14 @@ template <bool votes> static void run(struct cuda *c, struct problem *p, bool ba
                              c->device, p->s.width, p->n_classes, (int)MOST_WIDTH, (96 << 10) / (int)(TILE_ROWS * 4 * 4));
         return;
     }
-    if (c->precision == TENSOR_FLOAT32) launch<true, votes>(c, *p, backward);
+    if ((p->s.sequences | p->s.heads | p->s.n_keys | (p->s.n_context + p->s.n_query)) >> 31 != 0) {
+        if (c->failure.code == 0)
+            (void)tabft_fail(&c->failure, TABFT_INPUT,
+                             "GPU %d: attention takes fewer than 2^31 sequences, heads and tokens; use --device cpu", c->device);
+        return;
+    }
+    if (!votes && c->precision == TENSOR_BF16) attention_bf16(c, *p, scratch, backward);
+    else if (c->precision == TENSOR_FLOAT32) launch<true, votes>(c, *p, backward);
     else launch<false, votes>(c, *p, backward);
 }
 
@@ -536,7 +424,7 @@ static struct problem attention_of(const struct op_call *call)
 static void attention_forward(void *state, const struct op_call *call)
 {
     struct problem p = attention_of(call);
-    run<false>((struct cuda *)state, &p, false);
+    run<false>((struct cuda *)state, &p, call->scratch, false);
 }
 
 static void attention_backward(void *state, const struct op_call *call)
@@ -550,13 +438,20 @@ static void attention_backward(void *state, const struct op_call *call)
     p.add_k = call->add[1];
     p.add_v = call->add[2];
     p.means = (float *)call->scratch;
-    run<false>((struct cuda *)state, &p, true);
+    run<false>((struct cuda *)state, &p, call->scratch, true);
+}
+
+static bool in_bf16(const void *state) { return ((const struct cuda *)state)->precision == TENSOR_BF16; }
+
+static size_t attention_forward_scratch(const void *state, const struct op *op)
+{
+    return in_bf16(state) ? attention_bf16_scratch(&op->attention, false) : 0;
 }
 
 static size_t attention_scratch(const void *state, const struct op *op)
 {
     const struct op_attention *s = &op->attention;
-    (void)state;
+    if (in_bf16(state)) return attention_bf16_scratch(s, true);
     return s->sequences * (s->n_context + s->n_query) * s->heads * sizeof(float);
 }
 
@@ -613,7 +508,7 @@ static void vote_forward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
     struct problem p = vote_of(call);
-    run<true>(c, &p, false);
+    run<true>(c, &p, NULL, false);
     LAUNCH(vote_logs, grid_of(p.s.n_query * p.n_classes, BLOCK), BLOCK, 0, c->stream, p, (float *)call->out[0]);
     cuda_launched(c, "votes");
 }
@@ -631,7 +526,7 @@ static void vote_backward(void *state, const struct op_call *call)
     p.dk = call->d_in[1];
     p.add_q = call->add[0];
     p.add_k = call->add[1];
-    run<true>(c, &p, true);
+    run<true>(c, &p, NULL, true);
 }
 
 static size_t vote_scratch(const void *state, const struct op *op)
@@ -641,5 +536,6 @@ static size_t vote_scratch(const void *state, const struct op *op)
     return s->rows * (s->n_classes + s->heads) * sizeof(float);
 }
 
-const struct tensor_kernels cuda_attention = {cuda_no_scratch, attention_scratch, attention_forward, attention_backward};
+const struct tensor_kernels cuda_attention = {attention_forward_scratch, attention_scratch, attention_forward,
+                                              attention_backward};
 const struct tensor_kernels cuda_vote = {cuda_no_scratch, vote_scratch, vote_forward, vote_backward};

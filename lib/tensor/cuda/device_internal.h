@@ -17,11 +17,12 @@ extern "C" {
 }
 
 /* The emulation brings its own: a launch is syntax that only nvcc knows, and so is shared memory of a size that the
- * launch gives. Its grids are so small that every kernel strides on in tests. */
+ * launch gives. Its grids are so small that every kernel strides on in tests. ROUNDED_MOST: bytes of operands that attention
+ * rounds beforehand, at once (one sequence may be more). */
 #ifdef TABFT_CUDA_EMULATION
-static constexpr size_t GRID_MOST = EMULATION_GRID_MOST;
+static constexpr size_t GRID_MOST = EMULATION_GRID_MOST, ROUNDED_MOST = EMULATION_ROUNDED_MOST;
 #else
-static constexpr size_t GRID_MOST = 1 << 20;
+static constexpr size_t GRID_MOST = 1 << 20, ROUNDED_MOST = 128 << 20;
 #define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                     \
     kernel<<<blocks, threads, shared_bytes, stream>>>(__VA_ARGS__)
 #define SHARED_FLOATS(name) extern __shared__ __align__(16) float name[]
@@ -57,8 +58,8 @@ struct cuda {
     struct tabft_failure failure;
 };
 
-static inline size_t blocks_of(size_t count, size_t each) { return (count + each - 1) / each; }
-static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+__host__ __device__ static inline size_t blocks_of(size_t count, size_t each) { return (count + each - 1) / each; }
+__host__ __device__ static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Blocks of a launch: one dimension, whose limit of 2^31 - 1 no grid of ours reaches, as kernels stride on. The others', of
  * 65,535, are not used. */

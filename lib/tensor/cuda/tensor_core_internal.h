@@ -1,5 +1,5 @@
-/* Products of small tiles by a warp: the one place that knows of tensor cores, whose instruction the emulation replaces by a
- * plain version (tests/cuda/cuda_runtime.h).
+/* Products of small tiles by a warp: the one place that knows of tensor cores and of what feeds them, whose instructions the
+ * emulation replaces by plain versions (tests/cuda/cuda_runtime.h).
  * A tile's numbers lie in the lanes' registers. With g = lane / 4 and t = lane % 4, a lane holds
  *   of a [16 rows][8]:    x[0] = (g, t), x[1] = (g + 8, t), x[2] = (g, t + 4), x[3] = (g + 8, t + 4)
  *   of b [8][8 columns]:  x[0] = (t, g), x[1] = (t + 4, g)
@@ -63,5 +63,65 @@ template <bool exact> __device__ static inline void multiply(struct tile_c *c, c
     }
     multiply_tf32(c, a_high, b_high);
 }
+
+/* ---- bf16: the upper half of a float32 ----
+ * Two numbers are a word, the first its lower half. With g and t as above a lane holds, a word each,
+ *   of a [16 rows][16]:    (g, 2 t) and (g, 2 t + 1); of row g + 8; (g, 2 t + 8) and (g, 2 t + 9); of row g + 8
+ *   of b [16][8 columns]:  (2 t, g) and (2 t + 1, g); (2 t + 8, g) and (2 t + 9, g)
+ * and of c [16][8] what it does above: two of them beside each other, rounded, are an a (PTX ISA, mma.m16n8k16). */
+#ifndef TABFT_CUDA_EMULATION
+/* Both rounded to the nearest, ties to even. */
+__device__ static inline uint32_t bf16_pair(float first, float second)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+
+/* c += a b. */
+__device__ static inline void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c->x[0]), "+f"(c->x[1]), "+f"(c->x[2]), "+f"(c->x[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ static inline uint32_t shared_address(const void *at) { return (uint32_t)__cvta_generic_to_shared(at); }
+
+/* Four matrices [8][8] from shared memory: lane 8 i + r names row r of matrix i, 16 aligned bytes. x[i] becomes the numbers
+ * (g, 2 t) and (g, 2 t + 1) of matrix i; turned, (2 t, g) and (2 t + 1, g). */
+__device__ static inline void load_matrices(uint32_t *x, const uint16_t *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ static inline void load_matrices_turned(uint32_t *x, const uint16_t *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* Copies 16 aligned bytes to shared memory while the thread goes on; they are there for it after copies_wait, and for the
+ * others of its block after a barrier behind that. */
+__device__ static inline void copy_16(void *shared, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared_address(shared)), "l"(from) : "memory");
+}
+__device__ static inline void copies_wait(void) { asm volatile("cp.async.wait_all;" : : : "memory"); }
+
+/* 2^x as the special function unit gives it, to 2^-22; 0 where it is no normal number. */
+__device__ static inline float power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
+
+__device__ static inline float bf16_rounded(float x) { return float_of(bf16_pair(0.0f, x) & 0xffff0000u); }
 
 #endif

@@ -1,0 +1,773 @@
+/* Attention in bf16: q, k, v and the output's gradient are rounded to bf16, and so are weights and slopes where they
+ * become operands of a second product; sums, softmax and what is written are float32. Kernels as in attention.cu, with
+ * the same owners of every sum. A warp owns 32 rows, or 16 where there are few, and keeps them as operands in registers
+ * while the other side streams through shared memory, a tile ahead of the products. With 32 rows each matrix that is
+ * loaded feeds two products: with 16, shared memory would give less than tensor cores take. Rows of a tile are 8
+ * numbers longer than a head, so that the eight rows of a matrix lie in different banks. What streams is read by every
+ * block of the other side. Where these are many, it is rounded into scratch memory beforehand: once instead of by each
+ * block, half the bytes from L2, and copied without passing through registers, of which prefetching float32 would take
+ * those that hold sums. Else blocks round it on its way to shared memory. The bits are the same. */
+#define TABFT_TENSOR_ROOM
+#include "tensor/cuda/attention_internal.h"
+
+/* A row for backward: a score's weight is 2^(scaled score - top), top infinite where there is no row; the sum of its p
+ * dp. */
+struct row_pair {
+    float top, mean;
+};
+
+/* A block's warps, each of M tiles of rows: with two blocks on a multiprocessor, a thread has registers enough. */
+__host__ __device__ static constexpr unsigned most_warps(int width, unsigned m)
+{
+    return m == 2 ? 4 : width < 32 ? 8 : 6;
+}
+__host__ __device__ static constexpr unsigned least_blocks(int width) { return width == 128 ? 1 : 2; }
+#define BOUNDS(D, M) __launch_bounds__(most_warps(D, M) * WARP, least_blocks(D))
+
+/* What is rounded beforehand, [sequences][heads][rows][D], rows filled up to whole tiles; NULL: it is not. Rows of
+ * tokens are those of the context, filled up, then those of the query. */
+struct rounded {
+    uint16_t *k, *v, *q, *d;
+    struct row_pair *pairs;               /* as q, one for each row */
+    size_t kv_heads, keys, query, tokens; /* rows: of a head's keys; before the query's; of its tokens */
+};
+
+/* ---- operands ---- */
+
+/* Four numbers of a row from number j on: zeros behind its last, and for a row that is not there. */
+__device__ static float4 four_of(const float *row, bool there, size_t j, size_t width, bool aligned)
+{
+    float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (!there || j >= width) return x;
+    if (aligned) return *(const float4 *)(row + j);
+    x.x = row[j];
+    if (j + 1 < width) x.y = row[j + 1];
+    if (j + 2 < width) x.z = row[j + 2];
+    if (j + 3 < width) x.w = row[j + 3];
+    return x;
+}
+
+/* Rows of float32, `stride` apart, or what was rounded of them, into shared memory of D + 8 numbers a row: `rows`
+ * filled up to a multiple of 16 with zeros. Whole after copies_wait and a barrier. */
+template <int D>
+__device__ static void load_tile(uint16_t *to, const uint16_t *rounded, const float *from, size_t stride, unsigned rows,
+                                 const struct problem &p)
+{
+    static constexpr unsigned FOURS = D / 4, EIGHTS = D / 8, AT_ONCE = D < 128 ? 4 : 1;
+    const unsigned filled = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    if (rounded != NULL) {
+        for (unsigned i = threadIdx.x; i < filled * EIGHTS; i += blockDim.x)
+            copy_16(to + i / EIGHTS * (D + 8) + i % EIGHTS * 8, rounded + i * 8);
+        return;
+    }
+    for (unsigned begin = threadIdx.x; begin < filled * FOURS; begin += AT_ONCE * blockDim.x) {
+        float4 x[AT_ONCE];
+#pragma unroll
+        for (unsigned n = 0; n < AT_ONCE; n++) {
+            const unsigned i = begin + n * blockDim.x;
+            x[n] = four_of(from + i / FOURS * stride, i / FOURS < rows, i % FOURS * 4, p.s.width, p.aligned);
+        }
+#pragma unroll
+        for (unsigned n = 0; n < AT_ONCE; n++) {
+            const unsigned i = begin + n * blockDim.x;
+            if (i < filled * FOURS)
+                *(uint2 *)(to + i / FOURS * (D + 8) + i % FOURS * 4) = uint2{bf16_pair(x[n].x, x[n].y),
+                                                                             bf16_pair(x[n].z, x[n].w)};
+        }
+    }
+}
+
+/* a [16 rows][D] of float32 rows. */
+template <int D>
+__device__ static void load_rows(uint32_t (*a)[4], const float *from, size_t stride, unsigned rows,
+                                 const struct problem &p)
+{
+#pragma unroll
+    for (unsigned step = 0; step < D / 16; step++)
+#pragma unroll
+        for (unsigned i = 0; i < 4; i++) {
+            const unsigned row = lane_group() + i % 2 * 8, j = 16 * step + 2 * lane_in_group() + i / 2 * 8;
+            const float *at = from + row * stride + j;
+            float2 x = {0.0f, 0.0f};
+            if (row < rows && j < p.s.width) {
+                if (p.aligned) x = *(const float2 *)at;
+                else x = float2{at[0], j + 1 < p.s.width ? at[1] : 0.0f};
+            }
+            a[step][i] = bf16_pair(x.x, x.y);
+        }
+}
+/* Those of a warp, M tiles of them. */
+template <int D, unsigned M>
+__device__ static void load_rows_of_warp(uint32_t (*a)[D / 16][4], const float *from, size_t stride, unsigned first,
+                                         unsigned rows, const struct problem &p)
+{
+#pragma unroll
+    for (unsigned m = 0; m < M; m++) {
+        const unsigned row = first + TILE_ROWS * m;
+        load_rows<D>(a[m], from + row * stride, stride, row < rows ? rows - row : 0, p);
+    }
+}
+
+/* sum [M 16 rows][n..n + 1][8 rows of the tile] += a times 16 of those, turned. */
+template <int D, unsigned M, unsigned N>
+__device__ static void add_scores(struct tile_c (*sum)[N], unsigned n, const uint32_t (*a)[D / 16][4],
+                                  const uint16_t *tile, unsigned row)
+{
+    const unsigned lane = threadIdx.x % WARP;
+    const uint16_t *at = tile + (row + lane % 8 + lane / 16 * 8) * (D + 8) + lane / 8 % 2 * 8;
+#pragma unroll
+    for (unsigned step = 0; step < D / 16; step++) {
+        uint32_t b[4];
+        load_matrices(b, at + 16 * step);
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) {
+            multiply_bf16(&sum[m][n], a[m][step], b);
+            multiply_bf16(&sum[m][n + 1], a[m][step], b + 2);
+        }
+    }
+}
+
+/* c's two tiles as an operand. */
+__device__ static void round_tiles(uint32_t *a, const struct tile_c *c)
+{
+#pragma unroll
+    for (unsigned i = 0; i < 4; i++) a[i] = bf16_pair(c[i / 2].x[i % 2 * 2], c[i / 2].x[i % 2 * 2 + 1]);
+}
+
+/* sum [M 16 rows][D] += a [M 16 rows][16] times 16 rows of the tile. */
+template <int D, unsigned M>
+__device__ static void add_products(struct tile_c (*sum)[D / 8], const uint32_t (*a)[4], const uint16_t *tile,
+                                    unsigned row)
+{
+    const unsigned lane = threadIdx.x % WARP;
+    const uint16_t *at = tile + (row + lane % 16) * (D + 8) + lane / 16 * 8;
+#pragma unroll
+    for (unsigned j = 0; j < D / 16; j++) {
+        uint32_t b[4];
+        load_matrices_turned(b, at + 16 * j);
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) {
+            multiply_bf16(&sum[m][2 * j], a[m], b);
+            multiply_bf16(&sum[m][2 * j + 1], a[m], b + 2);
+        }
+    }
+}
+
+/* ---- before the kernels ---- */
+
+/* The token that a row of `rounded` is; that of none: all of them. */
+__device__ static size_t token_of(const struct op_attention &s, const struct rounded &r, size_t row)
+{
+    const size_t tokens = s.n_context + s.n_query;
+    if (row < r.query) return row < s.n_context ? row : tokens;
+    return smaller(row - r.query + s.n_context, tokens);
+}
+
+/* to [sequences][heads][rows][D], one thread for eight numbers. Of keys where `keys`, else of tokens. */
+template <int D>
+__global__ static void round_rows(const struct problem p, const struct rounded r, bool keys, const float *from,
+                                  const struct op_attention_stride stride, uint16_t *to)
+{
+    static constexpr size_t EIGHTS = D / 8;
+    const size_t heads = keys ? r.kv_heads : p.s.heads, rows = keys ? r.keys : r.tokens,
+                 last = keys ? p.s.n_keys : p.s.n_context + p.s.n_query;
+    for (size_t i = thread_in_grid(); i < p.s.sequences * heads * rows * EIGHTS; i += threads_in_grid()) {
+        const size_t j = i % EIGHTS * 8, row = i / EIGHTS % rows, head = i / EIGHTS / rows % heads;
+        const size_t sequence = i / EIGHTS / rows / heads, token = keys ? row : token_of(p.s, r, row);
+        const float *at = from + place(stride, sequence, token) + head * p.s.width;
+        const float4 x = four_of(at, token < last, j, p.s.width, p.aligned);
+        const float4 y = four_of(at, token < last, j + 4, p.s.width, p.aligned);
+        *(uint4 *)(to + i * 8) = uint4{bf16_pair(x.x, x.y), bf16_pair(x.z, x.w), bf16_pair(y.x, y.y),
+                                       bf16_pair(y.z, y.w)};
+    }
+}
+
+/* Of each row what backward starts from, eight lanes a row. The mean is that of the slopes as the products see them:
+ * with the gradient of the output rounded. */
+__global__ static void pair_rows(const struct problem p, const struct rounded r)
+{
+    static constexpr unsigned LANES = 8;
+    for (size_t i = thread_in_grid(); i < p.s.sequences * p.s.heads * r.tokens * LANES; i += threads_in_grid()) {
+        const size_t row = i / LANES % r.tokens, head = i / LANES / r.tokens % p.s.heads;
+        const size_t sequence = i / LANES / r.tokens / p.s.heads, token = token_of(p.s, r, row);
+        const bool there = token < p.s.n_context + p.s.n_query;
+        float sum = 0.0f;
+        if (there) {
+            const size_t at = place(p.s.o, sequence, token) + head * p.s.width;
+            for (size_t j = i % LANES; j < p.s.width; j += LANES) sum += p.o[at + j] * bf16_rounded(p.d_out[at + j]);
+        }
+        for (int step = 1; step < (int)LANES; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+        if (i % LANES > 0) continue;
+        struct row_pair pair = {INFINITY, 0.0f};
+        if (there) {
+            const float *s = statistics_of(p, sequence, token, head);
+            pair = row_pair{s[0] - log2f(s[1]), sum};
+        }
+        r.pairs[i / LANES] = pair;
+    }
+}
+
+/* What streams passes through two buffers of two tiles each: k and v, or q and the output's gradient. */
+template <int D> __device__ static uint16_t *tile_at(float *room, unsigned tile_rows, unsigned buffer, unsigned which)
+{
+    return (uint16_t *)room + (2 * buffer + which) * tile_rows * (D + 8);
+}
+
+/* A tile of keys of a sequence and its values. */
+template <int D>
+__device__ static void load_keys(const struct problem &p, const struct rounded &r, unsigned sequence, unsigned kv_head,
+                                 unsigned key, float *room, unsigned tile_rows)
+{
+    const size_t column = kv_head * p.s.width;
+    const unsigned keys = (unsigned)smaller(TILE, p.s.n_keys - key);
+    const size_t head = ((sequence * r.kv_heads + kv_head) * r.keys + key) * D;
+    const unsigned buffer = key / TILE % 2;
+    load_tile<D>(tile_at<D>(room, tile_rows, buffer, 0), r.k == NULL ? NULL : r.k + head,
+                 p.k + place(p.s.k, sequence, key) + column, p.s.k.token, keys, p);
+    load_tile<D>(tile_at<D>(room, tile_rows, buffer, 1), r.v == NULL ? NULL : r.v + head,
+                 p.v + place(p.s.v, sequence, key) + column, p.s.v.token, keys, p);
+}
+
+/* ---- forward ---- */
+
+/* Of a lane's rows: the largest score, and the sum of its own weights. */
+struct running {
+    float most, sum;
+};
+
+/* Scores of 16 rows and a tile of keys to weights; factor is what sums before must be shrunk by. */
+template <bool whole>
+__device__ static void weigh(float scale2, struct tile_c *c, unsigned keys, struct running *r, float *factor)
+{
+#pragma unroll
+    for (unsigned half = 0; half < 2; half++) {
+        float most = r[half].most, sum = 0.0f;
+#pragma unroll
+        for (unsigned n = 0; n < TILE / 8; n++)
+#pragma unroll
+            for (unsigned i = 2 * half; i < 2 * half + 2; i++) {
+                if (!whole && 8 * n + 2 * lane_in_group() + i % 2 >= keys) c[n].x[i] = -INFINITY;
+                most = fmaxf(most, c[n].x[i]);
+            }
+        most = row_most(most);
+        factor[half] = power_of_2((r[half].most - most) * scale2);
+        r[half].most = most;
+        const float top = most * scale2;
+#pragma unroll
+        for (unsigned n = 0; n < TILE / 8; n++) {
+            if (!whole && n / 2 * 16 >= keys) break;
+#pragma unroll
+            for (unsigned i = 2 * half; i < 2 * half + 2; i++) {
+                c[n].x[i] = power_of_2(c[n].x[i] * scale2 - top);
+                sum += c[n].x[i];
+            }
+        }
+        r[half].sum = r[half].sum * factor[half] + sum;
+    }
+}
+
+/* One tile of keys and values for a warp's rows. Of a tile that is not whole the last 16 keys that there are end it. */
+template <int D, unsigned M, bool whole>
+__device__ static void attend_tile(float scale2, const uint32_t (*q)[D / 16][4], const uint16_t *k, const uint16_t *v,
+                                   unsigned keys, struct tile_c (*o)[D / 8], struct running (*r)[2])
+{
+    struct tile_c c[M][TILE / 8] = {};
+    float factor[M][2];
+    bool shrinks = false;
+#pragma unroll
+    for (unsigned n = 0; n < TILE / 16; n++) {
+        if (!whole && 16 * n >= keys) break;
+        add_scores<D, M>(c, 2 * n, q, k, 16 * n);
+    }
+#pragma unroll
+    for (unsigned m = 0; m < M; m++) {
+        weigh<whole>(scale2, c[m], keys, r[m], factor[m]);
+        shrinks |= factor[m][0] != 1.0f || factor[m][1] != 1.0f;
+    }
+    if (__any_sync(0xffffffffu, shrinks)) { /* soon never: the largest scores have been seen */
+#pragma unroll
+        for (unsigned m = 0; m < M; m++)
+#pragma unroll
+            for (unsigned j = 0; j < D / 8; j++)
+#pragma unroll
+                for (unsigned i = 0; i < 4; i++) o[m][j].x[i] *= factor[m][i / 2];
+    }
+#pragma unroll
+    for (unsigned n = 0; n < TILE / 16; n++) {
+        uint32_t a[M][4];
+        if (!whole && 16 * n >= keys) break;
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) round_tiles(a[m], &c[m][2 * n]);
+        add_products<D, M>(o, a, v, 16 * n);
+    }
+}
+
+template <int D, unsigned M>
+__global__ static void BOUNDS(D, M) attend_bf16(const struct problem p, const struct rounded rounded,
+                                                const struct cut cut, unsigned tile_rows, size_t units)
+{
+    SHARED_FLOATS(room);
+    const unsigned warp_row = threadIdx.x / WARP * TILE_ROWS * M, n_keys = (unsigned)p.s.n_keys;
+    for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
+        const struct unit u = unit_of(p, cut, number);
+        const size_t column = u.head * p.s.width;
+        uint32_t q[M][D / 16][4];
+        struct tile_c o[M][D / 8] = {};
+        struct running r[M][2];
+        for (unsigned m = 0; m < M; m++) r[m][0] = r[m][1] = running{-INFINITY, 0.0f};
+        load_keys<D>(p, rounded, u.sequence, u.kv_head, 0, room, tile_rows);
+        load_rows_of_warp<D, M>(q, p.q + place(p.s.q, u.sequence, u.token) + column, p.s.q.token, warp_row, u.rows, p);
+        for (unsigned key = 0; key < n_keys; key += TILE) {
+            const uint16_t *k = tile_at<D>(room, tile_rows, key / TILE % 2, 0),
+                           *v = tile_at<D>(room, tile_rows, key / TILE % 2, 1);
+            const unsigned keys = n_keys - key < TILE ? n_keys - key : TILE;
+            copies_wait();
+            __syncthreads(); /* the tile is there, and everybody has done with the one before */
+            if (keys == TILE && key + TILE < n_keys)
+                load_keys<D>(p, rounded, u.sequence, u.kv_head, key + TILE, room, tile_rows);
+            if (keys == TILE) attend_tile<D, M, true>(p.scale2, q, k, v, keys, o, r);
+            else attend_tile<D, M, false>(p.scale2, q, k, v, keys, o, r);
+        }
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) {
+            const unsigned first = warp_row + TILE_ROWS * m;
+            float factor[2];
+            for (unsigned i = 0; i < 2; i++) factor[i] = 1.0f / row_sum(r[m][i].sum);
+            if (first >= u.rows) continue;
+            store_rows<D>(o[m], factor, u.rows - first, p.s.width, p.s.o.token, false, p.aligned,
+                          p.o + place(p.s.o, u.sequence, u.token + first) + column);
+            for (unsigned i = 0; i < 2 && lane_in_group() == 0; i++) {
+                const unsigned row = first + lane_group() + 8 * i;
+                if (row >= u.rows) continue;
+                float *to = statistics_of(p, u.sequence, u.token + row, u.head);
+                to[0] = r[m][i].most * p.scale2;
+                to[1] = factor[i];
+            }
+        }
+        __syncthreads(); /* before the next unit's keys */
+    }
+}
+
+/* ---- backward ---- */
+
+/* Numbers of a score: its weight, and the slope of the loss along it (before scaling). */
+__device__ static float weight_of(float score, float scale2, const struct row_pair &row)
+{
+    return power_of_2(score * scale2 - row.top);
+}
+
+/* One tile of keys and values for the slopes of a warp's rows. */
+template <int D, unsigned M, bool whole>
+__device__ static void slope_tile(float scale2, const uint32_t (*q)[D / 16][4], const uint32_t (*d)[D / 16][4],
+                                  const uint16_t *k, const uint16_t *v, unsigned keys, const struct row_pair (*rows)[2],
+                                  struct tile_c (*dq)[D / 8])
+{
+#pragma unroll 1
+    for (unsigned n = 0; n < TILE; n += 16) {
+        struct tile_c c[M][2] = {}, slope[M][2] = {};
+        uint32_t a[M][4];
+        if (!whole && n >= keys) break;
+        add_scores<D, M>(c, 0, q, k, n);
+        add_scores<D, M>(slope, 0, d, v, n);
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) {
+#pragma unroll
+            for (unsigned i = 0; i < 8; i++) {
+                const struct row_pair &row = rows[m][i % 4 / 2];
+                float *x = &c[m][i / 4].x[i % 4];
+                *x = weight_of(*x, scale2, row) * (slope[m][i / 4].x[i % 4] - row.mean);
+                if (!whole && n + i / 4 * 8 + 2 * lane_in_group() + i % 2 >= keys) *x = 0.0f;
+            }
+            round_tiles(a[m], c[m]);
+        }
+        add_products<D, M>(dq, a, k, n);
+    }
+}
+
+template <int D, unsigned M>
+__global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, const struct rounded rounded,
+                                                      const struct cut cut, unsigned tile_rows, size_t units)
+{
+    SHARED_FLOATS(room);
+    const unsigned warp_row = threadIdx.x / WARP * TILE_ROWS * M, n_keys = (unsigned)p.s.n_keys;
+    for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
+        const struct unit u = unit_of(p, cut, number);
+        const size_t column = u.head * p.s.width;
+        const size_t row = u.token < p.s.n_context ? u.token : u.token - p.s.n_context + rounded.query;
+        const struct row_pair *pairs = rounded.pairs + (u.sequence * p.s.heads + u.head) * rounded.tokens + row;
+        uint32_t q[M][D / 16][4], d[M][D / 16][4];
+        struct row_pair rows[M][2];
+        struct tile_c dq[M][D / 8] = {};
+        load_keys<D>(p, rounded, u.sequence, u.kv_head, 0, room, tile_rows);
+        load_rows_of_warp<D, M>(q, p.q + place(p.s.q, u.sequence, u.token) + column, p.s.q.token, warp_row, u.rows, p);
+        load_rows_of_warp<D, M>(d, p.d_out + place(p.s.o, u.sequence, u.token) + column, p.s.o.token, warp_row, u.rows,
+                                p);
+        for (unsigned i = 0; i < 2 * M; i++) {
+            const size_t own = warp_row + lane_group() + 8 * i;
+            rows[i / 2][i % 2] = own < u.rows ? pairs[own] : row_pair{INFINITY, 0.0f};
+        }
+        for (unsigned key = 0; key < n_keys; key += TILE) {
+            const uint16_t *k = tile_at<D>(room, tile_rows, key / TILE % 2, 0),
+                           *v = tile_at<D>(room, tile_rows, key / TILE % 2, 1);
+            const unsigned keys = n_keys - key < TILE ? n_keys - key : TILE;
+            copies_wait();
+            __syncthreads(); /* the tile is there, and everybody has done with the one before */
+            if (keys == TILE && key + TILE < n_keys)
+                load_keys<D>(p, rounded, u.sequence, u.kv_head, key + TILE, room, tile_rows);
+            if (keys == TILE) slope_tile<D, M, true>(p.scale2, q, d, k, v, keys, rows, dq);
+            else slope_tile<D, M, false>(p.scale2, q, d, k, v, keys, rows, dq);
+        }
+        const float factor[2] = {p.scale, p.scale};
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) {
+            const unsigned first = warp_row + TILE_ROWS * m;
+            if (first < u.rows)
+                store_rows<D>(dq[m], factor, u.rows - first, p.s.width, p.s.q.token, p.add_q, p.aligned,
+                              p.dq + place(p.s.q, u.sequence, u.token + first) + column);
+        }
+        __syncthreads(); /* before the next unit's keys */
+    }
+}
+
+/* A tile of rows that use a key-value head: `rows` from row `row` of a head on, of the context's tokens or the query's;
+ * no rows: there is none. They come head by head, those of the context first. */
+struct stream {
+    unsigned head, row, rows, query;
+};
+__device__ static struct stream tile_of(const struct problem &p, unsigned head, unsigned row, unsigned query)
+{
+    return stream{head, row, (unsigned)smaller(TILE, part_of(p.s, query).rows - row), query};
+}
+/* The first of a part. */
+__device__ static struct stream first_of_part(const struct problem &p, unsigned kv_head, unsigned query)
+{
+    const struct part part = part_of(p.s, query);
+    const size_t head = kv_head * part.share;
+    return part.rows > 0 && head < p.s.heads ? tile_of(p, (unsigned)head, 0, query) : stream{0, 0, 0, query};
+}
+__device__ static struct stream first_of(const struct problem &p, unsigned kv_head)
+{
+    const struct stream s = first_of_part(p, kv_head, 0);
+    return s.rows > 0 ? s : first_of_part(p, kv_head, 1);
+}
+/* The one behind it. */
+__device__ static struct stream behind(const struct problem &p, unsigned kv_head, const struct stream &s)
+{
+    const struct part part = part_of(p.s, s.query);
+    if (s.rows == 0) return s;
+    if (s.row + s.rows < part.rows) return tile_of(p, s.head, s.row + s.rows, s.query);
+    if (s.head + 1 < (kv_head + 1) * part.share) return tile_of(p, s.head + 1, 0, s.query);
+    return s.query ? stream{0, 0, 0, 1} : first_of_part(p, kv_head, 1);
+}
+
+/* The unit at hand. In shared memory, as registers are all taken by sums and operands while rows stream. */
+struct keys_unit {
+    unsigned sequence, kv_head, key, keys;
+};
+
+/* What lies there before the tiles: the unit; where the tile at hand, the next and the one behind it are in the stream;
+ * and the row pairs of two tiles. */
+struct alignas(16) keys_room {
+    struct row_pair pairs[2][TILE];
+    struct keys_unit unit;
+    struct stream stream[3];
+};
+static constexpr unsigned ROOM_FLOATS = sizeof(struct keys_room) / sizeof(float);
+static_assert(sizeof(struct keys_room) % 16 == 0, "tiles behind it are aligned");
+
+/* A tile of the stream: queries, and the gradients of their outputs. */
+template <int D>
+__device__ static void load_stream(const struct problem &p, const struct rounded &r, const struct stream &s,
+                                   float *room, unsigned tile_rows, unsigned buffer)
+{
+    struct keys_room *own = (struct keys_room *)room;
+    const unsigned sequence = own->unit.sequence;
+    const size_t token = (s.query ? p.s.n_context : 0) + s.row, column = s.head * p.s.width;
+    const size_t row = (sequence * p.s.heads + s.head) * r.tokens + (s.query ? r.query : 0) + s.row;
+    if (s.rows == 0) return;
+    load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 0), r.q == NULL ? NULL : r.q + row * D,
+                 p.q + place(p.s.q, sequence, token) + column, p.s.q.token, s.rows, p);
+    load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 1), r.d == NULL ? NULL : r.d + row * D,
+                 p.d_out + place(p.s.o, sequence, token) + column, p.s.o.token, s.rows, p);
+    for (unsigned i = threadIdx.x; i < TILE / 2; i += blockDim.x)
+        copy_16(&own->pairs[buffer][2 * i], r.pairs + row + 2 * i);
+}
+
+/* One tile of rows for the slopes of a warp's keys and values. Rows that are not there have zeros, and weigh nothing.
+ */
+template <int D, unsigned M>
+__device__ static void key_slopes(float scale2, const uint32_t (*k)[D / 16][4], const uint32_t (*v)[D / 16][4],
+                                  const uint16_t *q, const uint16_t *d, const struct row_pair *pairs, unsigned rows,
+                                  struct tile_c (*dk)[D / 8], struct tile_c (*dv)[D / 8])
+{
+#pragma unroll 1
+    for (unsigned n = 0; n < rows; n += 16) {
+        struct tile_c c[M][2] = {}, slope[M][2] = {};
+        uint32_t a[M][4];
+        const struct row_pair *own = pairs + n + 2 * lane_in_group();
+        add_scores<D, M>(c, 0, k, q, n);
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) {
+#pragma unroll
+            for (unsigned i = 0; i < 8; i++)
+                c[m][i / 4].x[i % 4] = weight_of(c[m][i / 4].x[i % 4], scale2, own[i / 4 * 8 + i % 2]);
+            round_tiles(a[m], c[m]);
+        }
+        add_products<D, M>(dv, a, d, n);
+        add_scores<D, M>(slope, 0, v, d, n);
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) {
+#pragma unroll
+            for (unsigned i = 0; i < 8; i++)
+                c[m][i / 4].x[i % 4] *= slope[m][i / 4].x[i % 4] - own[i / 4 * 8 + i % 2].mean;
+            round_tiles(a[m], c[m]);
+        }
+        add_products<D, M>(dk, a, q, n);
+    }
+}
+
+/* A warp's keys or values, and the gradient of such. */
+template <int D, unsigned M>
+__device__ static void load_owned(uint32_t (*a)[D / 16][4], const float *from, const struct op_attention_stride &stride,
+                                  const struct keys_unit &u, unsigned warp_key, const struct problem &p)
+{
+    load_rows_of_warp<D, M>(a, from + place(stride, u.sequence, u.key) + u.kv_head * p.s.width, stride.token, warp_key,
+                            u.keys, p);
+}
+template <int D, unsigned M>
+__device__ static void store_owned(const struct tile_c (*sum)[D / 8], float scale, float *to,
+                                   const struct op_attention_stride &stride, const struct keys_unit &u,
+                                   unsigned warp_key, bool add, const struct problem &p)
+{
+    const float factor[2] = {scale, scale};
+#pragma unroll
+    for (unsigned m = 0; m < M; m++) {
+        const unsigned first = warp_key + TILE_ROWS * m;
+        if (first < u.keys)
+            store_rows<D>(sum[m], factor, u.keys - first, p.s.width, stride.token, add, p.aligned,
+                          to + place(stride, u.sequence, u.key + first) + u.kv_head * p.s.width);
+    }
+}
+
+/* A unit: a block's keys of one key-value head of one sequence; all rows of all heads that use it. */
+template <int D, unsigned M>
+__global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const struct rounded rounded,
+                                                   const struct cut cut, unsigned tile_rows, size_t units)
+{
+    SHARED_FLOATS(room);
+    const unsigned warp_key = threadIdx.x / WARP * TILE_ROWS * M;
+    struct keys_room *own = (struct keys_room *)room;
+    for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
+        if (threadIdx.x == 0) {
+            const size_t key = number % cut.tiles[0] * cut.rows, head = number / cut.tiles[0];
+            own->unit = keys_unit{(unsigned)(head / rounded.kv_heads), (unsigned)(head % rounded.kv_heads),
+                                  (unsigned)key, (unsigned)smaller(cut.rows, p.s.n_keys - key)};
+            own->stream[0] = first_of(p, own->unit.kv_head);
+            own->stream[1] = behind(p, own->unit.kv_head, own->stream[0]);
+        }
+        __syncthreads();
+        uint32_t k[M][D / 16][4], v[M][D / 16][4];
+        struct tile_c dk[M][D / 8] = {}, dv[M][D / 8] = {};
+        load_stream<D>(p, rounded, own->stream[0], room, tile_rows, 0);
+        load_owned<D, M>(k, p.k, p.s.k, own->unit, warp_key, p);
+        load_owned<D, M>(v, p.v, p.s.v, own->unit, warp_key, p);
+        for (unsigned i = 0; own->stream[i % 3].rows > 0; i++) {
+            copies_wait();
+            __syncthreads(); /* the tile is there, and everybody has done with the one before */
+            if (threadIdx.x == 0) own->stream[(i + 2) % 3] = behind(p, own->unit.kv_head, own->stream[(i + 1) % 3]);
+            load_stream<D>(p, rounded, own->stream[(i + 1) % 3], room, tile_rows, (i + 1) % 2);
+            key_slopes<D, M>(p.scale2, k, v, tile_at<D>(room + ROOM_FLOATS, tile_rows, i % 2, 0),
+                             tile_at<D>(room + ROOM_FLOATS, tile_rows, i % 2, 1), own->pairs[i % 2],
+                             own->stream[i % 3].rows, dk, dv);
+        }
+        store_owned<D, M>(dk, p.scale, p.dk, p.s.k, own->unit, warp_key, p.add_k, p);
+        store_owned<D, M>(dv, 1.0f, p.dv, p.s.v, own->unit, warp_key, p.add_v, p);
+        __syncthreads(); /* before the next unit's rows */
+    }
+}
+
+/* ---- launches ---- */
+
+/* How a problem is cut: its rows and its keys, each for the kernels that own them, with 32 a warp (`wide`) or 16; and
+ * what is rounded beforehand, for how many sequences at once. */
+struct way {
+    int width; /* of the kernels */
+    struct cut rows, keys;
+    bool wide, wide_keys, rounds_keys, rounds_rows;
+    size_t kv_heads, filled_keys, filled_context, filled_tokens;
+    size_t sequences, bytes; /* at once, and their scratch memory */
+};
+
+/* 32 rows a warp where there are enough of them, and that makes at most an eighth more of those that are computed. Not
+ * with the narrowest heads, which exponentials hold up, nor with the widest, whose sums would not fit registers. */
+static bool choose_wide(int width, size_t n_context, size_t n_query, struct cut *out)
+{
+    const struct cut narrow = cut_of(n_context, n_query, TILE_ROWS, most_warps(width, 1)),
+                     wide = cut_of(n_context, n_query, 2 * TILE_ROWS, most_warps(width, 2));
+    const size_t in_narrow = (narrow.tiles[0] + narrow.tiles[1]) * narrow.rows,
+                 in_wide = (wide.tiles[0] + wide.tiles[1]) * wide.rows;
+    const bool chosen = width >= 32 && width < 128 && in_wide >= 128 && in_wide <= in_narrow + in_narrow / 8;
+    *out = chosen ? wide : narrow;
+    return chosen;
+}
+
+static size_t filled(size_t rows) { return blocks_of(rows, TILE) * TILE; }
+
+static struct way way_of(const struct op_attention *s, bool backward)
+{
+    static constexpr size_t BLOCKS_WORTH_IT = 3; /* that read what streams */
+    struct way w = {};
+    w.width = s->width <= 16 ? 16 : s->width <= 32 ? 32 : s->width <= 64 ? 64 : 128;
+    w.wide = choose_wide(w.width, s->n_context, s->n_query, &w.rows);
+    w.wide_keys = choose_wide(w.width, s->n_keys, 0, &w.keys);
+    w.rounds_keys = w.rows.tiles[0] + w.rows.tiles[1] >= BLOCKS_WORTH_IT;
+    w.rounds_rows = backward && w.keys.tiles[0] >= BLOCKS_WORTH_IT;
+    w.kv_heads = s->context_kv_heads > s->query_kv_heads ? s->context_kv_heads : s->query_kv_heads;
+    w.filled_keys = filled(s->n_keys);
+    w.filled_context = filled(s->n_context);
+    w.filled_tokens = w.filled_context + filled(s->n_query);
+    const size_t number = 2 * (size_t)w.width; /* bytes of a row */
+    size_t each = w.rounds_keys ? 2 * w.kv_heads * w.filled_keys * number : 0;
+    if (w.rounds_rows) each += 2 * s->heads * w.filled_tokens * number;
+    if (backward) each += s->heads * w.filled_tokens * sizeof(struct row_pair);
+    w.sequences = each == 0 || each * s->sequences <= ROUNDED_MOST ? s->sequences : ROUNDED_MOST / each;
+    if (w.sequences == 0) w.sequences = 1;
+    w.bytes = w.sequences * each;
+    return w;
+}
+
+/* Where what is rounded lies in scratch memory. */
+static struct rounded rounded_in(const struct way *w, const struct op_attention *s, char *at)
+{
+    struct rounded r = {};
+    const size_t keys = w->sequences * w->kv_heads * w->filled_keys * (size_t)w->width,
+                 rows = w->sequences * s->heads * w->filled_tokens * (size_t)w->width;
+    r.kv_heads = w->kv_heads;
+    r.keys = w->filled_keys;
+    r.query = w->filled_context;
+    r.tokens = w->filled_tokens;
+    if (w->rounds_keys) {
+        r.k = (uint16_t *)at;
+        r.v = r.k + keys;
+        at = (char *)(r.v + keys);
+    }
+    if (w->rounds_rows) {
+        r.q = (uint16_t *)at;
+        r.d = r.q + rows;
+        at = (char *)(r.d + rows);
+    }
+    r.pairs = (struct row_pair *)at;
+    return r;
+}
+
+/* The problem of some of its sequences. */
+static struct problem sequences_of(const struct problem &all, size_t first, size_t count)
+{
+    struct problem p = all;
+    p.s.sequences = count;
+    p.q += first * p.s.q.sequence;
+    p.k += first * p.s.k.sequence;
+    p.v += first * p.s.v.sequence;
+    p.o += first * p.s.o.sequence;
+    p.statistics += first * p.s.statistics.sequence;
+    if (p.d_out != NULL) p.d_out += first * p.s.o.sequence;
+    if (p.dq != NULL) p.dq += first * p.s.q.sequence;
+    if (p.dk != NULL) p.dk += first * p.s.k.sequence;
+    if (p.dv != NULL) p.dv += first * p.s.v.sequence;
+    return p;
+}
+
+static bool in_fours(const void *x, const struct op_attention_stride &s)
+{
+    return (uintptr_t)x % sizeof(float4) == 0 && s.sequence % 4 == 0 && s.token % 4 == 0 && s.column % 4 == 0;
+}
+static bool is_aligned(const struct problem &p)
+{
+    return p.s.width % 4 == 0 && in_fours(p.q, p.s.q) && in_fours(p.k, p.s.k) && in_fours(p.v, p.s.v) &&
+           in_fours(p.o, p.s.o) && in_fours(p.d_out, p.s.o) && in_fours(p.dq, p.s.q) && in_fours(p.dk, p.s.k) &&
+           in_fours(p.dv, p.s.v);
+}
+
+/* Rows of a tile of which `most` are there at once, and the bytes of its buffers: one where there is one tile. */
+static unsigned tile_rows_of(size_t most) { return (unsigned)(blocks_of(smaller(most, TILE), TILE_ROWS) * TILE_ROWS); }
+template <int D> static size_t buffers_of(size_t most, bool single)
+{
+    return (single ? 2 : 4) * tile_rows_of(most) * (D + 8) * sizeof(uint16_t);
+}
+
+template <int D, unsigned M>
+static void launch_rows(struct cuda *c, const struct problem &p, const struct rounded &r, const struct cut &cut,
+                        bool backward)
+{
+    const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
+    const size_t shared = buffers_of<D>(p.s.n_keys, p.s.n_keys <= TILE);
+    const unsigned tile_rows = tile_rows_of(p.s.n_keys);
+    if (backward) {
+        allow_shared(c, queries_back_bf16<D, M>, shared);
+        LAUNCH((queries_back_bf16<D, M>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut, tile_rows,
+               units);
+    } else {
+        allow_shared(c, attend_bf16<D, M>, shared);
+        LAUNCH((attend_bf16<D, M>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut, tile_rows,
+               units);
+    }
+    cuda_launched(c, backward ? "the gradient of queries" : "attention");
+}
+
+template <int D, unsigned M>
+static void launch_keys(struct cuda *c, const struct problem &p, const struct rounded &r, const struct cut &cut)
+{
+    const size_t units = p.s.sequences * r.kv_heads * cut.tiles[0];
+    const size_t longest = p.s.n_context > p.s.n_query ? p.s.n_context : p.s.n_query;
+    const bool single = longest <= TILE && r.kv_heads == p.s.heads && (p.s.n_context == 0 || p.s.n_query == 0);
+    const size_t shared = sizeof(struct keys_room) + buffers_of<D>(longest, single);
+    allow_shared(c, keys_back_bf16<D, M>, shared);
+    LAUNCH((keys_back_bf16<D, M>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut,
+           tile_rows_of(longest), units);
+    cuda_launched(c, "the gradient of keys and values");
+}
+
+template <int D>
+static void round_beforehand(struct cuda *c, const struct problem &p, const struct rounded &r, bool keys,
+                             const float *from, const struct op_attention_stride &stride, uint16_t *to)
+{
+    if (to == NULL) return;
+    const size_t rows = keys ? r.kv_heads * r.keys : p.s.heads * r.tokens;
+    LAUNCH(round_rows<D>, grid_of(p.s.sequences * rows * (D / 8), BLOCK), BLOCK, 0, c->stream, p, r, keys, from, stride,
+           to);
+    cuda_launched(c, "rounding for attention");
+}
+
+template <int D>
+static void launch(struct cuda *c, const struct problem &p, const struct rounded &r, const struct way &way,
+                   bool backward)
+{
+    static constexpr unsigned WIDE = D == 32 || D == 64 ? 2 : 1;
+    round_beforehand<D>(c, p, r, true, p.k, p.s.k, r.k);
+    round_beforehand<D>(c, p, r, true, p.v, p.s.v, r.v);
+    if (backward) {
+        round_beforehand<D>(c, p, r, false, p.q, p.s.q, r.q);
+        round_beforehand<D>(c, p, r, false, p.d_out, p.s.o, r.d);
+        LAUNCH(pair_rows, grid_of(p.s.sequences * p.s.heads * r.tokens * 8, BLOCK), BLOCK, 0, c->stream, p, r);
+        cuda_launched(c, "attention's rows");
+    }
+    if (!backward || p.dq != NULL)
+        way.wide ? launch_rows<D, WIDE>(c, p, r, way.rows, backward) : launch_rows<D, 1>(c, p, r, way.rows, backward);
+    if (backward) way.wide_keys ? launch_keys<D, WIDE>(c, p, r, way.keys) : launch_keys<D, 1>(c, p, r, way.keys);
+}
+
+size_t attention_bf16_scratch(const struct op_attention *s, bool backward) { return way_of(s, backward).bytes; }
+
+void attention_bf16(struct cuda *c, struct problem p, void *scratch, bool backward)
+{
+    const struct way way = way_of(&p.s, backward);
+    const struct rounded rounded = rounded_in(&way, &p.s, (char *)scratch);
+    p.aligned = is_aligned(p);
+    for (size_t first = 0; first < p.s.sequences; first += way.sequences) {
+        const struct problem some = sequences_of(p, first, smaller(way.sequences, p.s.sequences - first));
+        if (way.width == 16) launch<16>(c, some, rounded, way, backward);
+        else if (way.width == 32) launch<32>(c, some, rounded, way, backward);
+        else if (way.width == 64) launch<64>(c, some, rounded, way, backward);
+        else launch<128>(c, some, rounded, way, backward);
+    }
+}
