@@ -1,7 +1,9 @@
 /* NCCL over sockets of this machine: every two ranks have a connection, found by the id. A group of calls becomes one task
  * of its stream, which moves what can be moved without waiting. What is sent is announced by its size, so that calls
  * that do not match end the program instead of waiting. A peer that is gone shows in ncclCommGetAsyncError, and what
- * waits for it waits on, as with NCCL. */
+ * waits for it waits on, as with NCCL.
+ * Environment: NCCL_EMULATION_HANG=1: this rank comes to ncclCommInitRank and no further; NCCL_EMULATION_TELL=1: a line on
+ * stderr when communication is aborted. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,6 +97,40 @@ const char *ncclGetLastError(ncclComm_t comm)
     return last_error;
 }
 
+/* ---- leaving ---- */
+
+static void let_go(ncclComm_t c)
+{
+    if (--c->users == 0) free(c);
+}
+
+static ncclResult_t leave(ncclComm_t c)
+{
+    for (int r = 0; r < c->size; r++)
+        if (c->fd[r] >= 0) close(c->fd[r]);
+    c->gone = true;
+    let_go(c);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    if (getenv("NCCL_EMULATION_TELL") != NULL) (void)fprintf(stderr, "NCCL emulation: rank %d aborts\n", c->rank);
+    return leave(c);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t c)
+{
+    if (c->users > 1) die("a communicator is destroyed that is in use");
+    return leave(c);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
+{
+    *error = c->error;
+    return ncclSuccess;
+}
+
 /* ---- joining ---- */
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
@@ -167,6 +203,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int r
         return fail(ncclInvalidUsage, "no device");
     own.device = about.uuid.bytes[sizeof about.uuid.bytes - 1];
     (void)snprintf(own.node, sizeof own.node, "%s", node == NULL ? "" : node);
+    while (getenv("NCCL_EMULATION_HANG") != NULL) (void)pause();
     ncclComm_t c = take(sizeof *c);
     *c = (struct emulation_comm){.size = size, .rank = rank, .users = 1};
     for (int r = 0; r < size; r++) c->fd[r] = -1;
@@ -180,36 +217,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int r
     for (int r = rank + 1; r < size && code == ncclSuccess; r++) code = meet(c, accept4(listener, NULL, NULL, SOCK_CLOEXEC), own);
     if (listener >= 0) close(listener);
     if (code == ncclSuccess) *comm = c;
-    else (void)ncclCommAbort(c);
+    else (void)leave(c);
     return code;
-}
-
-/* ---- leaving ---- */
-
-static void let_go(ncclComm_t c)
-{
-    if (--c->users == 0) free(c);
-}
-
-ncclResult_t ncclCommAbort(ncclComm_t c)
-{
-    for (int r = 0; r < c->size; r++)
-        if (c->fd[r] >= 0) close(c->fd[r]);
-    c->gone = true;
-    let_go(c);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t c)
-{
-    if (c->users > 1) die("a communicator is destroyed that is in use");
-    return ncclCommAbort(c);
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
-{
-    *error = c->error;
-    return ncclSuccess;
 }
 
 /* ---- moving ---- */

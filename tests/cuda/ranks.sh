@@ -46,4 +46,7 @@ refused 2 "ranks 0 and 1 $(printf %s "$shared" | tr N 0)" mpirun_ranks 2 env RAN
 refused 2 "ranks 0 and 2 $(printf %s "$shared" | tr N 0)" mpirun_ranks 3 env RANK_GPUS=1 CUDA_EMULATION_DEVICES=2 "$program" sum 0 1 1x1
 refused 2 "ranks 0 and 1 $(printf %s "$shared" | tr N 2)" mpirun_ranks 2 env RANK_GPUS=1 CUDA_VISIBLE_DEVICES=2 "$program" sum 0 1 1x1
 [ "$(grep -c 'have one GPU' "$work/refused")" = 1 ] || { cat -- "$work/refused"; fail 'more than one rank says so'; }
+# A GPU that others have filled.
+refused 4 'engine nccl: GPU [01]: cudaMalloc.*: out of memory' \
+    mpirun_ranks 2 env RANK_GPUS=1 CUDA_EMULATION_MEMORY=4194303 "$program" sum 0 1 1x1
 refused 4 'engine nccl: no GPU can be used' mpirun_ranks 2 env RANK_GPUS=1 CUDA_EMULATION_DEVICES=0 "$program" sum 0 1 1x1

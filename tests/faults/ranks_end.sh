@@ -100,7 +100,16 @@ run 0 kill collective
 run 2 exit0 collective
 run 1 error collective
 run 3 kill close
-unset RANK_GPUS
+# One that never comes: to NCCL's start, which nothing but the watchdog ends, and to a collective, where those that wait abort
+# what they have begun.
+NCCL_EMULATION_TELL=1
+export NCCL_EMULATION_TELL
+ends 17 'waited 4 s for the other ranks: starting the engine' 5 srun --mpi=pmix -N4 -n4 --overcommit "$program" die hang engine 2 4
+ends 17 'waited 6 s for the other ranks: barrier; rank 1 on n[1-4] has been elsewhere for' 5 \
+    srun --mpi=pmix -N4 -n4 --overcommit "$program" die hang collective 1 6
+grep -q '^NCCL emulation: rank [023] aborts' "$work/said" || fail 'nobody aborts what waits for the rank that never comes'
+[ "$(grep -c '^rank.*: rank [0-9]* (n[1-4]): ' "$work/said")" = 1 ] || fail 'not one line about the rank that never comes'
+unset RANK_GPUS NCCL_EMULATION_TELL
 TABFT_PLUGIN_PATH=$mpi_plugins
 
 # With srun's own help, and before a rank has joined.

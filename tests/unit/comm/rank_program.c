@@ -4,8 +4,9 @@
  *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints
  *                                             a line each
  *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0
- *                                             exit1 error stop, WHERE: start (before it joins), init (joined, without
- *                                             an engine), open, collective, close
+ *                                             exit1 error stop hang, WHERE: start (before it joins), init (joined, without
+ *                                             an engine), engine (within NCCL's own start, on the emulation: it can only
+ *                                             hang), open, collective, close
  *   rank_program differ RANK                  that rank has another value
  *   rank_program idle SECONDS                 all wait for rank 0; prints the most CPU time a waiting rank used, as a
  *                                             share of the time it waited
@@ -250,6 +251,7 @@ static void die(struct comm *c, const char *how)
     put_sign("died");
     if (strcmp(how, "kill") == 0) raise(SIGKILL);
     if (strcmp(how, "stop") == 0) raise(SIGSTOP);
+    while (strcmp(how, "hang") == 0) pause(); /* the watchdog goes on */
     if (strcmp(how, "segv") == 0) raise(SIGSEGV);
     if (strcmp(how, "abort") == 0) abort();
     if (strcmp(how, "exit0") == 0) exit(0);
@@ -277,6 +279,10 @@ static int run_die(char **arguments)
         const struct comm_options options = options_of(0, atoi(arguments[3]));
         if (setenv("TABFT_PLUGIN_PATH", "", 1) != 0 || comm_open(&c, &options, &f) == 0) return 1;
         die(c, how);
+    }
+    if (strcmp(where, "engine") == 0 && early) {
+        if (setenv("NCCL_EMULATION_HANG", "1", 1) != 0) return 1;
+        put_sign("died");
     }
     open_or_end(&c, 0, atoi(arguments[3]));
     if (victim < 0) victim = victim == -1 ? comm_size(c) - 1 : comm_size(c) / 2;
