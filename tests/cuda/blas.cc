@@ -84,16 +84,18 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, 
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (a_stride < (turn_a == CUBLAS_OP_N ? m : k) || b_stride < (turn_b == CUBLAS_OP_N ? k : n) || c_stride < m)
         return CUBLAS_STATUS_INVALID_VALUE;
+    const bool ends = emulation_last() > 0;
+    const int64_t first_j = ends && n > LAST_COLUMNS ? n - LAST_COLUMNS : 0, first_p = ends && k > LAST_TERMS ? k - LAST_TERMS : 0;
     emulation_do(handle->stream, [=]() {
-        std::vector<double> x((size_t)(m * k)), sum((size_t)m);
+        std::vector<double> x((size_t)(m * (k - first_p))), sum((size_t)m);
         for (int64_t i = 0; i < m; i++)
-            for (int64_t p = 0; p < k; p++)
-                x[(size_t)(p * m + i)] = operand(of_a[turn_a == CUBLAS_OP_N ? p * a_stride + i : i * a_stride + p], compute);
-        for (int64_t j = 0; j < n; j++) {
+            for (int64_t p = first_p; p < k; p++)
+                x[(size_t)((p - first_p) * m + i)] = operand(of_a[turn_a == CUBLAS_OP_N ? p * a_stride + i : i * a_stride + p], compute);
+        for (int64_t j = first_j; j < n; j++) {
             sum.assign((size_t)m, 0.0);
-            for (int64_t p = 0; p < k; p++) {
+            for (int64_t p = first_p; p < k; p++) {
                 const double y = operand(of_b[turn_b == CUBLAS_OP_N ? j * b_stride + p : p * b_stride + j], compute);
-                for (int64_t i = 0; i < m; i++) sum[(size_t)i] += y * x[(size_t)(p * m + i)];
+                for (int64_t i = 0; i < m; i++) sum[(size_t)i] += y * x[(size_t)((p - first_p) * m + i)];
             }
             for (int64_t i = 0; i < m; i++) {
                 float *at = to + j * c_stride + i;

@@ -63,6 +63,7 @@ static const char *kernel_name;
 static float *shared;
 static size_t shared_allowed = SHARED_COMMON;
 static cudaError_t last_error;
+static size_t grid_most = 3, last_blocks;
 
 /* Goes on where the stack `to` was left. What a call must preserve lies on the stack that is left, and *left is its pointer
  * then: six registers, and above them the address to go on at (System V ABI, AMD64). */
@@ -85,6 +86,14 @@ static void die(const char *what)
 }
 
 float *emulation_shared(void) { return shared; }
+
+size_t emulation_grid_most(void) { return grid_most; }
+size_t emulation_last(void) { return last_blocks; }
+extern "C" void emulation_run_last(size_t most, size_t last)
+{
+    grid_most = most;
+    last_blocks = last;
+}
 
 /* Back to the scheduler until what the thread waits for has come. */
 static void wait_for(enum wait what, unsigned generation)
@@ -209,7 +218,8 @@ static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t s
     if (shared == NULL) die("no memory for shared memory");
     blockDim = {n, 1, 1};
     gridDim = {blocks, 1, 1};
-    for (unsigned b = 0; b < blocks; b++) {
+    const unsigned first = last_blocks > 0 && blocks > last_blocks ? blocks - (unsigned)last_blocks : 0;
+    for (unsigned b = first; b < blocks; b++) {
         blockIdx = {b, 0, 0};
         memset(shared, 0xff, shared_bytes);
         run_block();

@@ -16,7 +16,7 @@
 #include "cuda_runtime_api.h"
 
 #define TABFT_CUDA_EMULATION
-#define EMULATION_GRID_MOST 3
+#define GRID_MOST emulation_grid_most()
 #define EMULATION_ROUNDED_MOST (48 << 10)
 #define __global__
 #define __device__
@@ -43,6 +43,8 @@ struct alignas(16) uint4 {
 extern uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- launches ---- */
+size_t emulation_grid_most(void); /* blocks of a grid: see emulation_run_last */
+size_t emulation_last(void);
 void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes, cudaStream_t stream,
                       std::function<void()> run);
 void emulation_do(cudaStream_t stream, std::function<void()> work); /* in the stream's order */

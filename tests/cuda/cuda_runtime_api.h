@@ -73,6 +73,12 @@ EMULATION_API const char *cudaGetErrorString(cudaError_t code);
 typedef int emulation_step(void *context);
 EMULATION_API void emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context);
 
+/* For tensors so large that most of them must not be touched (blocks.cc, blas.cc): from now on grids may have `most` blocks
+ * [3, so that every kernel strides on], and only the last `last` of each are run [0: all]; products then compute their last
+ * LAST_COLUMNS columns of the last LAST_TERMS terms of their sums. */
+enum { LAST_COLUMNS = 64, LAST_TERMS = 64 };
+void emulation_run_last(size_t most, size_t last);
+
 /* What the process has asked for so far. */
 struct emulation_counts {
     uint64_t allocations, pinned, frees; /* of the GPU's memory, of pinned memory of the host; of either */

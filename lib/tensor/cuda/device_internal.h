@@ -17,10 +17,10 @@ extern "C" {
 }
 
 /* The emulation brings its own: a launch is syntax that only nvcc knows, and so is shared memory of a size that the
- * launch gives. Its grids are so small that every kernel strides on in tests. ROUNDED_MOST: bytes of operands that attention
- * rounds beforehand, at once (one sequence may be more). */
+ * launch gives. Its grids are so small that every kernel strides on in tests, unless one wants them as large as here.
+ * ROUNDED_MOST: bytes of operands that attention rounds beforehand, at once (one sequence may be more). */
 #ifdef TABFT_CUDA_EMULATION
-static constexpr size_t GRID_MOST = EMULATION_GRID_MOST, ROUNDED_MOST = EMULATION_ROUNDED_MOST;
+static constexpr size_t ROUNDED_MOST = EMULATION_ROUNDED_MOST;
 #else
 static constexpr size_t GRID_MOST = 1 << 20, ROUNDED_MOST = 128 << 20;
 #define LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                     \

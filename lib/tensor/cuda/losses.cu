@@ -294,7 +294,7 @@ __global__ static void bar_loss_back(struct bars b, double *keep, bool add, floa
 }
 
 /* Blocks of the backward pass, each with room for a row's slopes. */
-static constexpr size_t BAR_BLOCKS = GRID_MOST < 1024 ? GRID_MOST : 1024;
+static size_t bar_blocks(size_t rows) { return smaller(smaller(GRID_MOST, 1024), rows); }
 
 static struct bars bars_of(const struct op_call *call)
 {
@@ -322,7 +322,7 @@ static void bar_loss_backward(void *state, const struct op_call *call)
     struct cuda *c = (struct cuda *)state;
     const struct bars b = bars_of(call);
     if (call->d_in[0] == NULL) return;
-    LAUNCH(bar_loss_back, (unsigned)smaller(BAR_BLOCKS, b.s.rows), BLOCK, 0, c->stream, b, (double *)call->scratch,
+    LAUNCH(bar_loss_back, (unsigned)bar_blocks(b.s.rows), BLOCK, 0, c->stream, b, (double *)call->scratch,
            call->add[0], call->d_in[0]);
     cuda_launched(c, "the gradient of a distribution's loss");
 }
@@ -330,7 +330,7 @@ static void bar_loss_backward(void *state, const struct op_call *call)
 static size_t bar_backward_scratch(const void *state, const struct op *op)
 {
     (void)state;
-    return smaller(BAR_BLOCKS, op->bar_loss.rows) * op->bar_loss.width * sizeof(double);
+    return bar_blocks(op->bar_loss.rows) * op->bar_loss.width * sizeof(double);
 }
 
 const struct tensor_kernels cuda_cross_entropy = {losses_scratch, cuda_no_scratch, cross_entropy_forward,
