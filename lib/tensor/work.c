@@ -42,10 +42,10 @@ static double bytes_of(const struct tape *t, const struct tape_node *n, const st
     double bytes = 0;
     const bool backward = s->kind == STEP_BACKWARD;
     for (int i = 0; i < OP_INPUTS_MAX; i++) {
-        if (n->in[i] == TAPE_NONE) continue;
+        if (n->in[i] == TAPE_NONE || seen_before(n->in, i)) continue;
         const double size = (double)tape_value_bytes(t, n->in[i]);
-        if (!seen_before(n->in, i) && (!backward || tape_backward_reads(&n->op, i))) bytes += size;
-        if (!seen_before(n->in, i) && backward && s->wants[i]) bytes += s->add[i] ? 2 * size : size;
+        if (!backward || tape_backward_reads(&n->op, i)) bytes += size;
+        if (backward && s->wants[i]) bytes += s->add[i] ? 2 * size : size;
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
         if (n->out[i] != TAPE_NONE && (!backward || tape_backward_reads_output(n->op.kind, i)))

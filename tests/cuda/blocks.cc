@@ -44,11 +44,12 @@ struct warp {
     unsigned arrived, generation;
 };
 
-/* Never destroyed: what is in it is still found when leaks are looked for at the end. */
 struct copy {
     void *to;
     const void *from;
 };
+
+/* Never destroyed: what is in it is still found when leaks are looked for at the end. */
 static std::vector<struct fiber *> &idle = *new std::vector<struct fiber *>();
 static struct thread threads[THREADS_MOST];
 static struct warp warps[THREADS_MOST / LANES];
@@ -280,11 +281,17 @@ uint32_t tf32_of(float x)
     return (bits + 0x1000u) & 0xffffe000u;
 }
 
+/* Those of all lanes, six words a lane: four of a, two of b. */
+static const uint32_t *exchange_operands(const uint32_t *a, const uint32_t *b)
+{
+    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    return emulation_exchange(words, 6);
+}
+
 void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b)
 {
     const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
-    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const uint32_t *all = emulation_exchange(words, 6);
+    const uint32_t *all = exchange_operands(a, b);
     for (unsigned i = 0; i < 4; i++) {
         float sum = c->x[i];
         for (unsigned k = 0; k < 8; k++) {
@@ -308,8 +315,7 @@ uint32_t bf16_pair(float first, float second) { return bf16_of(first) | bf16_of(
 void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b)
 {
     const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
-    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const uint32_t *all = emulation_exchange(words, 6);
+    const uint32_t *all = exchange_operands(a, b);
     for (unsigned i = 0; i < 4; i++) {
         float sum = c->x[i];
         for (unsigned k = 0; k < 16; k += 2) {

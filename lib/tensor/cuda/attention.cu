@@ -199,6 +199,12 @@ __global__ static void find_means(const struct problem p)
     }
 }
 
+__device__ static float *mean_of(const struct problem &p, size_t sequence, size_t token, size_t head)
+{
+    const size_t tokens = p.s.n_context + p.s.n_query;
+    return p.means + (sequence * tokens + token) * p.s.heads + head;
+}
+
 /* A row's numbers for backward. */
 struct of_row {
     float most, inverse, mean;
@@ -368,8 +374,7 @@ template <int D, bool exact, bool votes> static void launch_backward(struct cuda
         LAUNCH((queries_back<D, exact, votes>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, cut, units);
         cuda_launched(c, "the gradient of queries");
     }
-    const size_t kv_heads =
-        p.s.context_kv_heads > p.s.query_kv_heads ? p.s.context_kv_heads : p.s.query_kv_heads;
+    const size_t kv_heads = kv_heads_of(p.s);
     const size_t units = p.s.sequences * kv_heads * blocks_of(p.s.n_keys, TILE);
     const size_t shared = (2 * each * tile + 3 * TILE) * sizeof(float);
     allow_shared(c, keys_back<D, exact, votes>, shared);

@@ -182,28 +182,29 @@ __global__ static void round_rows(const struct problem p, const struct rounded r
     }
 }
 
-/* Of each row what backward starts from, eight lanes a row. The mean is that of the slopes as the products see them:
+static constexpr unsigned PAIR_LANES = 8;
+
+/* Of each row what backward starts from, PAIR_LANES lanes a row. The mean is that of the slopes as the products see them:
  * with the gradient of the output rounded. */
 __global__ static void pair_rows(const struct problem p, const struct rounded r)
 {
-    static constexpr unsigned LANES = 8;
-    for (size_t i = thread_in_grid(); i < p.s.sequences * p.s.heads * r.tokens * LANES; i += threads_in_grid()) {
-        const size_t row = i / LANES % r.tokens, head = i / LANES / r.tokens % p.s.heads;
-        const size_t sequence = i / LANES / r.tokens / p.s.heads, token = token_of(p.s, r, row);
+    for (size_t i = thread_in_grid(); i < p.s.sequences * p.s.heads * r.tokens * PAIR_LANES; i += threads_in_grid()) {
+        const size_t row = i / PAIR_LANES % r.tokens, head = i / PAIR_LANES / r.tokens % p.s.heads;
+        const size_t sequence = i / PAIR_LANES / r.tokens / p.s.heads, token = token_of(p.s, r, row);
         const bool there = token < p.s.n_context + p.s.n_query;
         float sum = 0.0f;
         if (there) {
             const size_t at = place(p.s.o, sequence, token) + head * p.s.width;
-            for (size_t j = i % LANES; j < p.s.width; j += LANES) sum += p.o[at + j] * bf16_rounded(p.d_out[at + j]);
+            for (size_t j = i % PAIR_LANES; j < p.s.width; j += PAIR_LANES) sum += p.o[at + j] * bf16_rounded(p.d_out[at + j]);
         }
-        for (int step = 1; step < (int)LANES; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-        if (i % LANES > 0) continue;
+        for (int step = 1; step < (int)PAIR_LANES; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+        if (i % PAIR_LANES > 0) continue;
         struct row_pair pair = {INFINITY, 0.0f};
         if (there) {
             const float *s = statistics_of(p, sequence, token, head);
             pair = row_pair{s[0] - log2f(s[1]), sum};
         }
-        r.pairs[i / LANES] = pair;
+        r.pairs[i / PAIR_LANES] = pair;
     }
 }
 
@@ -226,6 +227,18 @@ __device__ static void load_keys(const struct problem &p, const struct rounded &
                  p.k + place(p.s.k, sequence, key) + column, p.s.k.token, keys, p);
     load_tile<D>(tile_at<D>(room, tile_rows, buffer, 1), r.v == NULL ? NULL : r.v + head,
                  p.v + place(p.s.v, sequence, key) + column, p.s.v.token, keys, p);
+}
+
+/* Waits for the tile of keys from `key` on and asks for the one behind it. Gives how many keys the tile has. */
+template <int D>
+__device__ static unsigned next_keys(const struct problem &p, const struct rounded &r, const struct unit &u, unsigned key,
+                                     float *room, unsigned tile_rows)
+{
+    const unsigned left = (unsigned)p.s.n_keys - key;
+    copies_wait();
+    __syncthreads(); /* the tile is there, and everybody has done with the one before */
+    if (left > TILE) load_keys<D>(p, r, u.sequence, u.kv_head, key + TILE, room, tile_rows);
+    return left < TILE ? left : TILE;
 }
 
 /* ---- forward ---- */
@@ -320,11 +333,7 @@ __global__ static void BOUNDS(D, M) attend_bf16(const struct problem p, const st
         for (unsigned key = 0; key < n_keys; key += TILE) {
             const uint16_t *k = tile_at<D>(room, tile_rows, key / TILE % 2, 0),
                            *v = tile_at<D>(room, tile_rows, key / TILE % 2, 1);
-            const unsigned keys = n_keys - key < TILE ? n_keys - key : TILE;
-            copies_wait();
-            __syncthreads(); /* the tile is there, and everybody has done with the one before */
-            if (keys == TILE && key + TILE < n_keys)
-                load_keys<D>(p, rounded, u.sequence, u.kv_head, key + TILE, room, tile_rows);
+            const unsigned keys = next_keys<D>(p, rounded, u, key, room, tile_rows);
             if (keys == TILE) attend_tile<D, M, true>(p.scale2, q, k, v, keys, o, r);
             else attend_tile<D, M, false>(p.scale2, q, k, v, keys, o, r);
         }
@@ -409,11 +418,7 @@ __global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, co
         for (unsigned key = 0; key < n_keys; key += TILE) {
             const uint16_t *k = tile_at<D>(room, tile_rows, key / TILE % 2, 0),
                            *v = tile_at<D>(room, tile_rows, key / TILE % 2, 1);
-            const unsigned keys = n_keys - key < TILE ? n_keys - key : TILE;
-            copies_wait();
-            __syncthreads(); /* the tile is there, and everybody has done with the one before */
-            if (keys == TILE && key + TILE < n_keys)
-                load_keys<D>(p, rounded, u.sequence, u.kv_head, key + TILE, room, tile_rows);
+            const unsigned keys = next_keys<D>(p, rounded, u, key, room, tile_rows);
             if (keys == TILE) slope_tile<D, M, true>(p.scale2, q, d, k, v, keys, rows, dq);
             else slope_tile<D, M, false>(p.scale2, q, d, k, v, keys, rows, dq);
         }
@@ -622,7 +627,7 @@ static struct way way_of(const struct op_attention *s, bool backward)
     w.wide_keys = choose_wide(w.width, s->n_keys, 0, &w.keys);
     w.rounds_keys = w.rows.tiles[0] + w.rows.tiles[1] >= BLOCKS_WORTH_IT;
     w.rounds_rows = backward && w.keys.tiles[0] >= BLOCKS_WORTH_IT;
-    w.kv_heads = s->context_kv_heads > s->query_kv_heads ? s->context_kv_heads : s->query_kv_heads;
+    w.kv_heads = kv_heads_of(*s);
     w.filled_keys = filled(s->n_keys);
     w.filled_context = filled(s->n_context);
     w.filled_tokens = w.filled_context + filled(s->n_query);
@@ -702,15 +707,9 @@ static void launch_rows(struct cuda *c, const struct problem &p, const struct ro
     const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
     const size_t shared = buffers_of<D>(p.s.n_keys, p.s.n_keys <= TILE);
     const unsigned tile_rows = tile_rows_of(p.s.n_keys);
-    if (backward) {
-        allow_shared(c, queries_back_bf16<D, M>, shared);
-        LAUNCH((queries_back_bf16<D, M>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut, tile_rows,
-               units);
-    } else {
-        allow_shared(c, attend_bf16<D, M>, shared);
-        LAUNCH((attend_bf16<D, M>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut, tile_rows,
-               units);
-    }
+    const auto kernel = backward ? queries_back_bf16<D, M> : attend_bf16<D, M>;
+    allow_shared(c, kernel, shared);
+    LAUNCH(kernel, grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut, tile_rows, units);
     cuda_launched(c, backward ? "the gradient of queries" : "attention");
 }
 
@@ -748,7 +747,7 @@ static void launch(struct cuda *c, const struct problem &p, const struct rounded
     if (backward) {
         round_beforehand<D>(c, p, r, false, p.q, p.s.q, r.q);
         round_beforehand<D>(c, p, r, false, p.d_out, p.s.o, r.d);
-        LAUNCH(pair_rows, grid_of(p.s.sequences * p.s.heads * r.tokens * 8, BLOCK), BLOCK, 0, c->stream, p, r);
+        LAUNCH(pair_rows, grid_of(p.s.sequences * p.s.heads * r.tokens * PAIR_LANES, BLOCK), BLOCK, 0, c->stream, p, r);
         cuda_launched(c, "attention's rows");
     }
     if (!backward || p.dq != NULL)

@@ -41,11 +41,6 @@ __device__ static inline float *statistics_of(const struct problem &p, size_t se
     if (p.codes != NULL) return p.shares + (token * p.s.heads + head) * p.kept;
     return p.statistics + place(p.s.statistics, sequence, token) + head * 2;
 }
-__device__ static inline float *mean_of(const struct problem &p, size_t sequence, size_t token, size_t head)
-{
-    const size_t tokens = p.s.n_context + p.s.n_query;
-    return p.means + (sequence * tokens + token) * p.s.heads + head;
-}
 
 /* Tokens of one kind, context or query, and the key-value head that a head of theirs uses. */
 struct part {
@@ -55,6 +50,12 @@ __host__ __device__ static inline struct part part_of(const struct op_attention 
 {
     if (query) return part{s.n_context, s.n_query, s.heads / s.query_kv_heads};
     return part{0, s.n_context, s.heads / s.context_kv_heads};
+}
+
+/* Heads of keys and values. */
+static inline size_t kv_heads_of(const struct op_attention &s)
+{
+    return s.context_kv_heads > s.query_kv_heads ? s.context_kv_heads : s.query_kv_heads;
 }
 
 __device__ static inline unsigned lane_group(void) { return threadIdx.x % WARP / 4; }

@@ -125,6 +125,7 @@ static void norm_backward(void *state, const struct op_call *call)
     const struct norm_sizes n = norm_of(call->op);
     const bool wants_bias = n.centred && call->d_in[2] != NULL, sums = call->d_in[1] != NULL || wants_bias;
     const size_t part_rows = sum_part_rows(n.rows), parts = blocks_of(n.rows, part_rows), step = WIDE * WARP;
+    const auto kernel = n.width <= NARROW * WARP ? norm_back<NARROW> : norm_back<WIDE>;
     float *const scratch = (float *)call->scratch;
     struct norm_gradients g = {};
     g.x = (const float *)call->in[0];
@@ -135,12 +136,8 @@ static void norm_backward(void *state, const struct op_call *call)
     g.add = call->add[0];
     for (size_t first = sums ? 0 : (n.width - 1) / step * step; first < n.width && parts > 0; first += step) {
         g.dx = first + step < n.width ? NULL : call->d_in[0];
-        if (n.width <= NARROW * WARP)
-            LAUNCH(norm_back<NARROW>, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred,
-                   part_rows, parts, first, g);
-        else
-            LAUNCH(norm_back<WIDE>, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, part_rows,
-                   parts, first, g);
+        LAUNCH(kernel, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, part_rows, parts, first,
+               g);
         cuda_launched(c, "a norm's gradient");
     }
     if (g.w_parts != NULL) sum_parts_up(c, g.w_parts, parts, n.width, call->add[1], call->d_in[1]);
