@@ -75,7 +75,7 @@ fail:
     return error;
 }
 
-/* Where ranks fail with one message, one line is enough: higher ranks give lower ones the time to speak and to end
+/* Where ranks fail with one message, one line is enough: higher ranks give lower ones the time to speak and to tell
  * them. Seconds, less than the watchdog's grace. */
 static double turn_to_speak(const struct comm *c) { return 0.05 * (c->rank < 40 ? c->rank : 40); }
 
@@ -85,6 +85,7 @@ static void take_turn(const struct comm *c)
     const double turn = c->rank == 0 ? 0 : 0.9 + turn_to_speak(c);
     const struct timespec t = {(time_t)turn, (long)(1e9 * (turn - floor(turn)))};
     (void)nanosleep(&t, NULL);
+    if (c->watch != NULL) watch_await_end(c->watch);
 }
 
 /* What a rank's engine has said, and where. */
@@ -301,6 +302,7 @@ static int collective_end(struct comm *c, int started, const char *what, const c
     TRY(wait_done(c, what, f));
 fail:
     if (error < 0 && c->engine->give_up != NULL) c->engine->give_up(c->engine_state);
+    if (error < 0 && c->watch != NULL) watch_await_end(c->watch);
     if (c->watch != NULL) watch_relax(c->watch);
     return error;
 }

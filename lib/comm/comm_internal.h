@@ -80,6 +80,9 @@ void watch_relax(struct watch *w);
 void watch_advance(struct watch *w);
 /* What is known about why others are late: "; rank 3 on n4 has been silent for 12 s" or "". */
 void watch_suspect(struct watch *w, char *text, size_t size);
+/* Where another rank has spoken and this process ends with it: waits for that, so that nothing more is said. Returns
+ * otherwise. */
+void watch_await_end(struct watch *w);
 /* Tells the neighbours that this rank is done; their connections may end from now on. */
 void watch_goodbye(struct watch *w);
 /* Tells everyone, PMIx_Abort, _exit: the one place below bin/ that ends the process. `w` NULL: before there was a

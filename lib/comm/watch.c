@@ -33,7 +33,6 @@ int watch_open(struct watch **out, const struct watch_options *options, struct t
     w->wake = -1;
     w->neighbours[PREVIOUS].fd = w->neighbours[NEXT].fd = -1;
     ring_listener_none(&w->listener);
-    atomic_flag_clear(&w->ending);
     pthread_mutex_init(&w->lock, NULL);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->wake < 0) FAIL(f, TABFT_SYSTEM, "the watchdog: %s", strerror(errno));
@@ -111,6 +110,11 @@ void watch_suspect(struct watch *w, char *text, size_t size)
     pthread_mutex_lock(&w->lock);
     (void)snprintf(text, size, "%s", w->suspect);
     pthread_mutex_unlock(&w->lock);
+}
+
+void watch_await_end(struct watch *w)
+{
+    while (atomic_load(&w->ending)) (void)pause();
 }
 
 void watch_goodbye(struct watch *w)

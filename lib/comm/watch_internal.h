@@ -55,7 +55,7 @@ struct watch {
     uint64_t previous_collectives;
     bool suspecting;
 
-    atomic_flag ending; /* the one that ends the process holds it */
+    atomic_bool ending; /* the one that ends the process has set it */
     int abort_status;
     atomic_bool abort_done;
 };

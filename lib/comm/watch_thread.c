@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -12,7 +14,9 @@ enum {
     SILENT_S = 4,         /* a neighbour without a heartbeat for so long is named as silent */
     BEHIND_S = 4,         /* a neighbour that has not joined a collective for so long is named as behind */
     NOTICE_MS = 500,      /* what the rank after the dead one has said reaches us within this */
-    ABORT_MS = 4000,      /* how long the launcher may take before this process ends by itself */
+    READ_MS = 2500,       /* how long who reads our stderr may take for our last line, */
+    FORWARD_MS = 200,     /* and to bring it from the node to the user: srun drops what comes after the ranks' end */
+    ABORT_MS = 3000,      /* how long the launcher may take before this process ends by itself */
     FOLLOW_MS = 6000      /* longer: the status of the rank that spoke shall be the first the launcher sees */
 };
 
@@ -47,12 +51,24 @@ static void *call_abort(void *argument)
     return NULL;
 }
 
+/* A launcher that is asked to end the job ends its own reading, too: first our last line shall be out of the pipe to it. */
+static void let_read(void)
+{
+    struct stat status;
+    int unread = 1;
+    if (fstat(STDERR_FILENO, &status) < 0 || !S_ISFIFO(status.st_mode)) return;
+    for (int waited = 0; waited < READ_MS && ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0; waited += 10)
+        pause_ms(10);
+    pause_ms(FORWARD_MS);
+}
+
 /* The launcher may answer, hang, or kill us meanwhile; in any case this process ends. */
 static void end_process(struct watch *w, int status) __attribute__((noreturn));
 static void end_process(struct watch *w, int status)
 {
     pthread_t thread;
     w->abort_status = status;
+    if (w->o.launcher != NULL) let_read();
     if (w->o.launcher != NULL && pthread_create(&thread, NULL, call_abort, w) == 0)
         for (int waited = 0; waited < ABORT_MS && !atomic_load(&w->abort_done); waited += 10) pause_ms(10);
     _exit(status);
@@ -61,7 +77,7 @@ static void end_process(struct watch *w, int status)
 /* Only one thread may end the process; another that comes here waits for that. */
 static void take_the_end(struct watch *w)
 {
-    while (atomic_flag_test_and_set(&w->ending)) pause_ms(1000);
+    while (atomic_exchange(&w->ending, true)) pause_ms(1000);
 }
 
 /* `message` NULL: another rank has said it. */
@@ -133,6 +149,7 @@ void watch_tell_both(struct watch *w, uint32_t kind)
 void watch_abort(struct watch *w, struct launcher *launcher, int status)
 {
     if (w == NULL) {
+        if (launcher != NULL) let_read();
         launcher_abort(launcher, status);
         _exit(status);
     }

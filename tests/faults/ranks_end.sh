@@ -90,6 +90,11 @@ run 3 exit1 close
 run 2 exit0 close
 run 0 kill close
 
+# The launcher is asked to end all only when what reads our stderr has our line: here it begins after a second and a half.
+# shellcheck disable=SC2016 # the ranks' own words
+ends 10 "$(own 0)" any srun --mpi=pmix -N4 -n4 --overcommit sh -c '"$@" 2>&1 | { sleep 1.5; cat; }' sh \
+    "$program" die error collective 0 60
+
 # Ranks with GPUs, on the emulation of NCCL.
 mpi_plugins=$TABFT_PLUGIN_PATH
 TABFT_PLUGIN_PATH=$top_builddir/tests/cuda/plugins RANK_GPUS=1
