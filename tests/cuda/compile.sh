@@ -65,7 +65,7 @@ awk '
 echo "$(wc -l <"$work/kernels") kernels are within their limits"
 
 "${CC:-cc}" -std=gnu17 -O2 -I "$top_srcdir/lib" -fPIC -fvisibility=hidden -c -o "$work/failure.o" "$top_srcdir/lib/base/failure.c"
-"$nvcc" -shared -cudart static -Xlinker --exclude-libs=ALL -o "$work/tabft-device-cuda.so" "$work"/*.o -lcublas
+"$nvcc" -shared -cudart static -Xlinker --exclude-libs=ALL -o "$work/tabft-device-cuda.so" "$work"/*.o -lcublas -lcublasLt
 TABFT_PLUGIN_PATH=$work
 export TABFT_PLUGIN_PATH
 tabft-train --version >"$work/version"

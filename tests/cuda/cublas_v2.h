@@ -7,17 +7,19 @@
 typedef enum {
     CUBLAS_STATUS_SUCCESS = 0,
     CUBLAS_STATUS_NOT_INITIALIZED = 1,
-    CUBLAS_STATUS_INVALID_VALUE = 7
+    CUBLAS_STATUS_INVALID_VALUE = 7,
+    CUBLAS_STATUS_NOT_SUPPORTED = 15
 } cublasStatus_t;
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
 typedef enum { CUBLAS_DEFAULT_MATH, CUBLAS_PEDANTIC_MATH } cublasMath_t;
 typedef enum { CUBLAS_ATOMICS_NOT_ALLOWED } cublasAtomicsMode_t;
 typedef enum {
+    CUBLAS_COMPUTE_32F,
     CUBLAS_COMPUTE_32F_PEDANTIC,
     CUBLAS_COMPUTE_32F_FAST_TF32,
     CUBLAS_COMPUTE_32F_FAST_16BF
 } cublasComputeType_t;
-typedef enum { CUDA_R_32F } cudaDataType;
+typedef enum { CUDA_R_32F, CUDA_R_16BF } cudaDataType;
 typedef enum { CUBLAS_GEMM_DEFAULT } cublasGemmAlgo_t;
 typedef struct emulation_blas *cublasHandle_t;
 
