@@ -21,6 +21,7 @@ struct file_writer;
  * Errors: TABFT_USE for a target that exists or cannot be one, TABFT_SYSTEM with path and cause for all the system says. */
 int file_writer_open(struct file_writer **out, const char *path, bool force, bool binary, uint64_t expected_size,
                      struct tabft_failure *f) TABFT_MUST_CHECK;
+/* Sends large files to storage as they grow, and takes all but their last 64 MiB out of the page cache. */
 int file_writer_put(struct file_writer *w, const void *data, size_t size, struct tabft_failure *f) TABFT_MUST_CHECK;
 uint64_t file_writer_position(const struct file_writer *w);
 /* Rewrites bytes already put (safetensors headers, indexes). Not for "-". */

@@ -12,7 +12,11 @@
 #include "base/memory.h"
 #include "file/file_internal.h"
 
-enum { BUFFER_SIZE = 64 << 10 };
+enum {
+    BUFFER_SIZE = 64 << 10,
+    STRETCH = 8 << 20,    /* what is sent to storage at once while the file grows */
+    N_CACHED = 8          /* stretches that stay in the page cache behind the file's end */
+};
 static const size_t write_most = (size_t)1 << 30; /* one call; Linux itself stops just below 2 GiB */
 
 struct file_writer {
@@ -22,6 +26,7 @@ struct file_writer {
     bool force;
     bool preallocated;
     uint64_t position;    /* bytes put */
+    uint64_t sent;        /* bytes that are on their way to storage */
     struct file_temporary *temporary;
     char temporary_name[FILE_NAME_MAX + 1];
     size_t buffered;
@@ -169,6 +174,34 @@ static int write_fully(const struct file_writer *w, const unsigned char *data, s
     return 0;
 }
 
+/* One stretch towards storage. Where a file system cannot do that, the fsync at the end does it all. */
+static int sync_stretch(const struct file_writer *w, uint64_t offset, unsigned how, struct tabft_failure *f)
+{
+    while (sync_file_range(w->fd, (off_t)offset, STRETCH, how) != 0) {
+        if (errno == EINTR) continue;
+        if (errno != EIO && errno != ENOSPC && errno != EDQUOT) return 0;
+        return file_fail(f, w->path, "cannot write to storage", errno, false); /* fsync need not say it again */
+    }
+    return 0;
+}
+
+/* Sends what has been written to storage while more is made, so that fsync finds little left, and takes what has arrived there
+ * out of the page cache: a large file would push out what is read for it (and new pages are dear on virtual machines). */
+static int write_behind(struct file_writer *w, struct tabft_failure *f)
+{
+    const unsigned arrive = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    int error = 0;
+    for (; !is_stdout(w) && w->position - w->buffered - w->sent >= STRETCH; w->sent += STRETCH) {
+        TRY(sync_stretch(w, w->sent, SYNC_FILE_RANGE_WRITE, f));
+        if (w->sent < N_CACHED * STRETCH) continue;
+        const uint64_t old = w->sent - N_CACHED * STRETCH;
+        TRY(sync_stretch(w, old, arrive, f));
+        (void)posix_fadvise(w->fd, (off_t)old, STRETCH, POSIX_FADV_DONTNEED);
+    }
+fail:
+    return error;
+}
+
 static int flush(struct file_writer *w, struct tabft_failure *f)
 {
     size_t n = w->buffered;
@@ -188,6 +221,7 @@ int file_writer_put(struct file_writer *w, const void *data, size_t size, struct
         w->buffered += size;
     }
     w->position += size;
+    TRY(write_behind(w, f));
 fail:
     return error;
 }

@@ -82,6 +82,35 @@ status_of write_by init out strace -qq -o trace -e inject=fallocate:error=ENOSPC
 hidden init fallocate 1 error=EOPNOTSUPP
 hidden init fallocate 1 error=EINTR
 
+# A large file goes to storage while it grows, and out of the page cache when it is there, all but its end. What storage says
+# then, fsync does not say again; a file system that cannot do it is no error.
+echo '{"emsize": 384, "nlayers": 12, "nhead": 4, "features_per_group": 3, "num_thinking_rows": 4, "max_num_classes": 10}' >large.json
+large() { # FAULT
+    rm -f out
+    status_of strace -qq -o trace -e trace=sync_file_range,fadvise64,fsync ${1:+-e "inject=sync_file_range:$1"} \
+        tabft-model init --arch tabpfn_v2_6 --config large.json --seed 1 out
+}
+large ''
+mv out right.large
+begun=$(($(wc -c <right.large) >> 23))
+[ "$begun" -gt 9 ] || fail 'large file: too small for this test'
+[ "$(grep -c '^sync_file_range(.*, SYNC_FILE_RANGE_WRITE)' trace)" = "$begun" ] || fail 'large file: not sent as it grows'
+awk '/WAIT_AFTER/ { at = $2; waited++ } /DONTNEED/ { if ($2 != at || $2 != (dropped++) * 8388608 ",") exit 1 }
+    /^fsync/ { n++ } END { exit !(waited == dropped && dropped > 0 && n >= 2) }' trace || fail 'large file: dropped before it is on storage'
+[ "$(grep -c DONTNEED trace)" = "$((begun - 8))" ] || fail 'large file: not all but its end leaves the page cache'
+for fault in ENOSPC:1 EDQUOT:2 EIO:1 EIO:10; do # the last: while a stretch is waited for
+    large "error=${fault%:*}:when=${fault#*:}"
+    grep -q INJECTED trace || fail "large file, $fault: nothing was injected"
+    { [ "$status" = 4 ] && [ ! -e out ] && grep -q '^tabft-model: out: cannot write to storage' said; } ||
+        fail "large file, $fault: status $status"
+    [ "$(temporaries .)" = 0 ] || fail "large file, $fault: a temporary file is left"
+done
+for fault in EINVAL ESPIPE ENOSYS EPERM EINTR:when=1..3; do
+    large "error=$fault"
+    { [ "$status" = 0 ] && cmp out right.large; } || fail "large file, $fault shows: status $status"
+done
+rm -f right.large out
+
 # What is gzipped lies in a scratch file first: no space for it is an error, an interrupted write is not.
 gzip -c table.csv >table.csv.gz
 rm -f out
