@@ -52,6 +52,7 @@ __global__ static void norm_back(size_t rows, size_t width, float epsilon, bool 
 {
     __shared__ float lanes[PART_LANES][WARP];
     const size_t lane = threadIdx.x % WARP;
+    const bool sums = n.w_parts != NULL || n.bias_parts != NULL;
     for (size_t part = blockIdx.x; part < parts; part += gridDim.x) {
         const size_t end = (part + 1) * part_rows < rows ? (part + 1) * part_rows : rows;
         float of_w[NUMBERS], of_bias[NUMBERS];
@@ -70,7 +71,7 @@ __global__ static void norm_back(size_t rows, size_t width, float epsilon, bool 
 #pragma unroll
             for (unsigned i = 0; i < NUMBERS; i++) {
                 const size_t j = first + i * WARP + lane;
-                if (j >= width) continue;
+                if (!sums || j >= width) continue;
                 of_w[i] += d[j] * ((x[j] - m.mean) * m.inverse);
                 of_bias[i] += d[j];
             }
