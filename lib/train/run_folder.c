@@ -59,11 +59,14 @@ static int read_contents(const char *path, struct contents *c, struct tabft_fail
 int run_folder_check(const char *path, enum run_folder_use use, struct tabft_failure *f)
 {
     int error = 0;
-    struct stat status;
+    struct stat status, link;
     struct contents c;
-    if (stat(path, &status) != 0) {
-        if (errno == ENOENT && lstat(path, &status) != 0) return 0;
-        FAIL(f, TABFT_USE, "%s: cannot be the run's folder: %s", path, strerror(errno));
+    while (stat(path, &status) != 0) {
+        const int cause = errno;
+        if (cause == ENOENT && lstat(path, &link) != 0) return 0;
+        /* What is there now and no link was made between both looks, by a run that starts just now. */
+        if (cause != ENOENT || S_ISLNK(link.st_mode))
+            FAIL(f, TABFT_USE, "%s: cannot be the run's folder: %s", path, strerror(cause));
     }
     if (!S_ISDIR(status.st_mode)) FAIL(f, TABFT_USE, "%s: is no folder; name a new one for the run", path);
     if (use == RUN_FOLDER_FORCE) return 0;

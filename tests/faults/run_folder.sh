@@ -60,7 +60,7 @@ wait "$child" || status=$?
 # Many at once in a new folder: one trains, the others are refused.
 rm -rf run other
 for i in 1 2 3 4 5; do
-    { status=0; "$@" --out run --resume >"said.$i" 2>&1 || status=$?; echo "$status" >"status.$i"; } &
+    { own=0; "$@" --out run --resume >"said.$i" 2>&1 || own=$?; echo "$own" >"status.$i"; } &
 done
 wait
 cmp -s whole/model.safetensors run/model.safetensors || fail 'many at once: other weights'
@@ -76,6 +76,17 @@ for i in 1 2 3 4 5; do
     esac
 done
 grep -qx 0 status.? || fail 'many at once: none trains'
+# A folder that another run makes between two looks at it.
+if may_trace; then
+    rm -rf run
+    mkdir run
+    status_of strace -qq -o trace -P run -e inject=newfstatat:error=ENOENT:when=1 "$@" --out run --epochs 1
+    grep -q INJECTED trace || fail 'a folder that was not there a moment ago: nothing was injected'
+    [ "$status" = 0 ] || fail "a folder that was not there a moment ago: status $status"
+fi
+# A link to nowhere is no new folder.
+ln -s nowhere link
+refuses 'a link to nowhere' "link: cannot be the run's folder: No such file" "$@" --out link
 
 # ---- a dead run's lock, and clocks that are wrong by a day ----
 for clock in '-1 day' '+1 day'; do
