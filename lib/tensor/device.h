@@ -11,8 +11,9 @@
 #include "base/plugin.h"
 #include "tensor/ops.h"
 
-/* How products of matrices are computed; sums are float32 in each, and so are all tensors. FLOAT32: to float32's
- * precision. TF32: operands are rounded to 10 bits of mantissa. BF16: to 7 bits, and votes' to 10. */
+/* How products of matrices are computed; sums are float32 in each. FLOAT32: to float32's precision. TF32: operands are rounded
+ * to 10 bits of mantissa. BF16: to 7 bits, and votes' to 10; tensors between such products are kept so (struct op_bf16),
+ * but never what is added to: the sums of residuals, parameters and their gradients. */
 enum tensor_precision { TENSOR_FLOAT32 = 1, TENSOR_TF32, TENSOR_BF16 };
 static inline const char *tensor_precision_name(enum tensor_precision precision)
 {

@@ -1,7 +1,8 @@
 /* The operations that networks are made of, as a table that a backend fills (cpu/, cuda/). An operation is a record of
  * sizes; a call adds pointers into the backend's memory. Nothing here calls back to the host while a pass runs, and
- * nothing allocates: a call's scratch memory is sized beforehand from its record. All tensors are float32 and
- * row-major, [rows][width]; sizes are in elements unless a name says bytes. */
+ * nothing allocates: a call's scratch memory is sized beforehand from its record. All tensors are row-major, [rows][width], and
+ * float32, but for those that a call's record says are bf16: the upper halves of float32 numbers, two bytes each. Sizes are in
+ * elements unless a name says bytes. */
 #ifndef TABFT_TENSOR_OPS_H
 #define TABFT_TENSOR_OPS_H
 
@@ -159,8 +160,16 @@ struct op_bar_loss {
     double mse_most, mae_most;       /* INFINITY: no bound */
 };
 
+/* Tensors of an operation that are bf16: bit i of `in` is input i, of `d_in` its gradient; out[0], and the gradient of it.
+ * What is written so is rounded to the nearest, ties to even. */
+struct op_bf16 {
+    unsigned in, d_in;
+    bool out, d_out;
+};
+
 struct op {
     enum op_kind kind;
+    struct op_bf16 bf16; /* a plan's choice, nothing in a tape */
     union {
         struct op_linear linear;
         struct op_attention attention;
@@ -185,7 +194,7 @@ struct op {
  * d_out[0], the gradient of out[0], and writes d_in[i] where it is not NULL: adds to it where add[i], else
  * overwrites. Where the record of an operation says that rows of an input's tensor are not read, backward leaves
  * their gradient alone. d_in[0] may be d_out[0] itself for OP_RMS_NORM, OP_LAYER_NORM, OP_GELU and OP_HEADS; d_in of a
- * residual and of OP_ADD_ROWS' x is NULL when it is d_out[0] already. */
+ * residual and of OP_ADD_ROWS' x is NULL when it is d_out[0] already. Gradients that are bf16 are never added to. */
 struct op_call {
     const struct op *op;
     const void *in[OP_INPUTS_MAX];
@@ -220,7 +229,9 @@ struct tensor_backend {
     const char *isa;  /* what runs, for reports */
     void *state;
     struct tensor_kernels kernels[OP_KINDS];
-    unsigned in_place[OP_KINDS]; /* bit i: forward's out[0] may be in[i] itself, which has as many numbers */
+    unsigned in_place[OP_KINDS]; /* bit i: forward's out[0] may be in[i] itself, which has as many numbers of the same size */
+    /* What may be bf16, each by itself; OP_LINEAR's out and d_out only where it has no bias and no residual. */
+    struct op_bf16 bf16[OP_KINDS];
     struct vectors vectors;
     /* NULL where vectors.host, and `workspace` 0. Takes the memory that vectors.memory_new will be asked for, `bytes` in all,
      * and `workspace` bytes that the backend needs itself, in one piece; not while any of what it took before is

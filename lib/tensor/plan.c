@@ -45,7 +45,7 @@ static int new_buffer(struct maker *m, size_t bytes, bool scratch, int *out)
 /* A value's buffer: among the others by its time, or in the block of kept tensors behind those before it. */
 static int value_buffer(struct maker *m, int value, int *out)
 {
-    int error = new_buffer(m, tape_value_bytes(m->t, value), false, out);
+    int error = new_buffer(m, tape_plan_value_bytes(m->p, m->t, value), false, out);
     if (error < 0 || !m->t->values[value].kept) return error;
     struct tape_buffer *b = &m->p->buffers[*out];
     b->kept = true;
@@ -80,12 +80,26 @@ static int new_step(struct maker *m, const struct tape_step *step)
 static const struct tape_step empty_step = {
     .in = {-1, -1, -1, -1}, .out = {-1, -1}, .d_out = -1, .d_in = {-1, -1, -1, -1}, .scratch = -1};
 
-static int scratch_for(struct maker *m, const struct op *op, bool backward, int *out)
+static int scratch_for(struct maker *m, struct tape_step *step)
 {
-    const struct tensor_kernels *k = &m->backend->kernels[op->kind];
-    size_t bytes = backward ? k->backward_scratch(m->backend->state, op) : k->forward_scratch(m->backend->state, op);
-    *out = -1;
-    return bytes == 0 ? 0 : new_buffer(m, bytes, true, out);
+    struct op op = m->t->nodes[step->node].op;
+    const struct tensor_kernels *k = &m->backend->kernels[op.kind];
+    op.bf16 = step->bf16;
+    size_t bytes = step->kind == STEP_BACKWARD ? k->backward_scratch(m->backend->state, &op)
+                                               : k->forward_scratch(m->backend->state, &op);
+    return bytes == 0 ? 0 : new_buffer(m, bytes, true, &step->scratch);
+}
+
+/* Which tensors of a call are bf16. */
+static struct op_bf16 storage_of(const struct maker *m, const struct tape_node *n, bool backward)
+{
+    struct op_bf16 s = {.out = m->p->bf16[n->out[0]], .d_out = backward && m->p->bf16_gradient[n->out[0]]};
+    for (unsigned i = 0; i < OP_INPUTS_MAX; i++) {
+        if (n->in[i] == TAPE_NONE) continue;
+        if (m->p->bf16[n->in[i]]) s.in |= 1u << i;
+        if (backward && m->p->bf16_gradient[n->in[i]]) s.d_in |= 1u << i;
+    }
+    return s;
 }
 
 /* An input of this operation whose place its output may take, as nobody needs it any more, or TAPE_NONE. */
@@ -101,7 +115,7 @@ static int input_to_replace(const struct maker *m, int node)
         int times = 0;
         for (int j = 0; j < OP_INPUTS_MAX; j++) times += n->in[j] == value;
         if (v->origin == TAPE_COMPUTED && !v->kept && m->last[value] == node && times == 1 &&
-            !(m->p->options.backward && m->kept[value]))
+            m->p->bf16[value] == m->p->bf16[n->out[0]] && !(m->p->options.backward && m->kept[value]))
             return value;
     }
     return TAPE_NONE;
@@ -126,7 +140,8 @@ static int forward_step(struct maker *m, int node)
         m->usable[value] = m->now == 0 ? m->kept[value] : !m->t->values[value].cheap;
         step.out[i] = m->instance[value];
     }
-    TRY(scratch_for(m, &n->op, false, &step.scratch));
+    step.bf16 = storage_of(m, n, false);
+    TRY(scratch_for(m, &step));
     TRY(new_step(m, &step));
     return 0;
 fail:
@@ -228,7 +243,8 @@ static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, 
             return 0;
         }
     bool fresh = m->gradient[value] < 0;
-    bool takes_over = passes_on(n->op.kind, i) || (i == 0 && in_place(n->op.kind));
+    const bool same_size = m->p->bf16_gradient[value] == m->p->bf16_gradient[n->out[0]];
+    bool takes_over = same_size && (passes_on(n->op.kind, i) || (i == 0 && in_place(n->op.kind)));
     if (!fresh) {
         assert(n->op.kind != OP_ATTENTION);
     } else if (takes_over) { /* the gradient of the output has served: it becomes that of the input, in place */
@@ -239,7 +255,7 @@ static int gradient_of_input(struct maker *m, const struct tape_node *n, int i, 
             return 0;
         }
     } else {
-        int error = new_buffer(m, tape_value_bytes(m->t, value), false, &m->gradient[value]);
+        int error = new_buffer(m, tape_plan_gradient_bytes(m->p, m->t, value), false, &m->gradient[value]);
         if (error < 0) return error;
         step->add[i] = m->t->values[value].origin == TAPE_PARAMETER || !covers(m, n, i);
         if (step->add[i]) error = whole_step(m, STEP_ZERO, value);
@@ -269,7 +285,8 @@ static int backward_step(struct maker *m, int node)
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
         if (tape_backward_reads_output(n->op.kind, i)) step.out[i] = m->instance[n->out[i]];
-    TRY(scratch_for(m, &n->op, true, &step.scratch));
+    step.bf16 = storage_of(m, n, true);
+    TRY(scratch_for(m, &step));
     TRY(new_step(m, &step));
     return 0;
 fail:
@@ -362,6 +379,50 @@ fail:
     return error;
 }
 
+/* ---- what is kept in two bytes a number ---- */
+
+static size_t numbers_of(const struct tape *t, int value) { return t->values[value].rows * t->values[value].width; }
+size_t tape_plan_value_bytes(const struct tape_plan *p, const struct tape *t, int value)
+{
+    return numbers_of(t, value) * (p->bf16[value] ? sizeof(uint16_t) : sizeof(float));
+}
+size_t tape_plan_gradient_bytes(const struct tape_plan *p, const struct tape *t, int value)
+{
+    return numbers_of(t, value) * (p->bf16_gradient[value] ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* The operation can write out[0], and read its gradient, in two bytes a number. */
+static bool makes_bf16(const struct maker *m, const struct tape_node *n, bool gradient)
+{
+    const struct op_bf16 *can = &m->backend->bf16[n->op.kind];
+    if (n->op.kind == OP_LINEAR && (n->in[2] != TAPE_NONE || n->in[3] != TAPE_NONE)) return false;
+    return gradient ? can->d_out : can->out;
+}
+
+/* Values that every operation that takes them can read so, and gradients of those that one operation alone takes, which then
+ * writes the whole. Not what the caller reads, here or in another tape. */
+static void choose_bf16(struct maker *m)
+{
+    const struct tape *t = m->t;
+    bool *const value = m->p->bf16, *const gradient = m->p->bf16_gradient;
+    for (size_t v = 0; v < t->n_values; v++) {
+        const struct tape_node *n = t->values[v].node < 0 ? NULL : &t->nodes[t->values[v].node];
+        const bool inner = n != NULL && n->out[0] == (int)v && !t->values[v].kept && (int)v != m->p->options.last &&
+                           m->first[v] >= 0;
+        value[v] = inner && makes_bf16(m, n, false);
+        gradient[v] = inner && makes_bf16(m, n, true) && t->values[v].has_gradient && m->first[v] == m->last[v];
+    }
+    for (size_t i = 0; i < t->n_nodes; i++)
+        for (int j = 0; j < OP_INPUTS_MAX; j++) {
+            const struct tape_node *n = &t->nodes[i];
+            const int v = n->in[j];
+            const struct op_bf16 *can = &m->backend->bf16[n->op.kind];
+            if (v == TAPE_NONE) continue;
+            value[v] = value[v] && (can->in >> j & 1) != 0;
+            gradient[v] = gradient[v] && (can->d_in >> j & 1) != 0 && covers(m, n, j);
+        }
+}
+
 static int maker_open(struct maker *m)
 {
     int error = 0;
@@ -373,6 +434,8 @@ static int maker_open(struct maker *m)
     TRY(memory_new(&m->usable, n, sizeof *m->usable, "a memory plan", m->f));
     TRY(memory_new(&m->first, n, sizeof *m->first, "a memory plan", m->f));
     TRY(memory_new(&m->last, n, sizeof *m->last, "a memory plan", m->f));
+    TRY(memory_new(&m->p->bf16, n, sizeof *m->p->bf16, "a memory plan", m->f));
+    TRY(memory_new(&m->p->bf16_gradient, n, sizeof *m->p->bf16_gradient, "a memory plan", m->f));
     TRY(memory_new(&m->p->input_buffer, n, sizeof *m->p->input_buffer, "a memory plan", m->f));
     if (!m->backend->vectors.host)
         TRY(memory_new(&m->p->input_offset, n, sizeof *m->p->input_offset, "a memory plan", m->f));
@@ -384,6 +447,7 @@ static int maker_open(struct maker *m)
             if (m->first[value] < 0) m->first[value] = i;
             m->last[value] = i;
         }
+    choose_bf16(m);
 fail:
     return error;
 }
@@ -452,6 +516,8 @@ void tape_plan_close(struct tape_plan *p)
     if (p == NULL) return;
     free(p->steps);
     free(p->buffers);
+    free(p->bf16);
+    free(p->bf16_gradient);
     free(p->input_buffer);
     free(p->input_offset);
     free(p);

@@ -47,11 +47,6 @@ static int new_value(struct tape *t, struct tape_value value)
     return (int)t->n_values++;
 }
 
-size_t tape_value_bytes(const struct tape *t, int value)
-{
-    return t->values[value].rows * t->values[value].width * sizeof(float);
-}
-
 size_t tape_rows(const struct tape *t, int value) { return t->failure.code != 0 ? 0 : t->values[value].rows; }
 size_t tape_width(const struct tape *t, int value) { return t->failure.code != 0 ? 0 : t->values[value].width; }
 

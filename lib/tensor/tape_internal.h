@@ -1,4 +1,4 @@
-/* What tape.c, plan.c and run.c share: the record and the ordered work. */
+/* What tape.c, plan.c and tape_run.c share: the record and the ordered work. */
 #ifndef TABFT_TENSOR_TAPE_INTERNAL_H
 #define TABFT_TENSOR_TAPE_INTERNAL_H
 #ifndef TABFT_TENSOR_ROOM
@@ -34,9 +34,6 @@ struct tape {
     struct tabft_failure failure;
 };
 
-/* Bytes of a value's elements. */
-size_t tape_value_bytes(const struct tape *t, int value);
-
 /* STEP_GIVE: the gradient of a parameter is whole and joins the flat gradient. */
 enum step_kind { STEP_FORWARD, STEP_BACKWARD, STEP_ZERO, STEP_GIVE };
 
@@ -51,6 +48,7 @@ struct tape_step {
     int d_in[OP_INPUTS_MAX];
     bool wants[OP_INPUTS_MAX], add[OP_INPUTS_MAX];
     int scratch;
+    struct op_bf16 bf16; /* of the call's record */
 };
 
 /* A stretch of memory for the time from step `first` to step `last`, both included. */
@@ -70,12 +68,17 @@ struct tape_plan {
     size_t *input_offset; /* [n_values]: of an input in the host's block of inputs; NULL where there is no such block */
     size_t inputs;        /* bytes of that block */
     size_t n_values, n_nodes;
+    bool *bf16, *bf16_gradient; /* [n_values]: the value, or its gradient, is kept in two bytes a number */
     int last_buffer;
     size_t total, kept; /* bytes of the two blocks */
 };
 
 /* Gives every buffer an offset such that buffers alive at the same time do not overlap; sets p->total and *sizes. */
 int tape_layout(struct tape_plan *p, struct tape_sizes *sizes, struct tabft_failure *f) TABFT_MUST_CHECK;
+
+/* Bytes of a value's elements, or of its gradient's, as a plan keeps them. */
+size_t tape_plan_value_bytes(const struct tape_plan *p, const struct tape *t, int value);
+size_t tape_plan_gradient_bytes(const struct tape_plan *p, const struct tape *t, int value);
 
 /* Whether backward needs input i, or output i, of what forward read and wrote. */
 bool tape_backward_reads(const struct op *op, int i);

@@ -35,24 +35,32 @@ static void *buffer(const struct runner *r, int number, size_t bytes)
 
 static void *value_buffer(const struct runner *r, int number, int value)
 {
-    return buffer(r, number, value == TAPE_NONE ? 0 : tape_value_bytes(r->t, value));
+    return buffer(r, number, value == TAPE_NONE ? 0 : tape_plan_value_bytes(r->p, r->t, value));
 }
 
-static struct op_call call_of(const struct runner *r, const struct tape_step *s)
+static float *gradient_buffer(const struct runner *r, int number, int value)
+{
+    return buffer(r, number, tape_plan_gradient_bytes(r->p, r->t, value));
+}
+
+/* op: room for the call's record. */
+static struct op_call call_of(const struct runner *r, const struct tape_step *s, struct op *op)
 {
     const struct tape_node *n = &r->t->nodes[s->node];
-    struct op_call call = {.op = &n->op, .scratch = buffer(r, s->scratch, 0)};
+    struct op_call call = {.op = op, .scratch = buffer(r, s->scratch, 0)};
+    *op = n->op;
+    op->bf16 = s->bf16;
     for (int i = 0; i < OP_INPUTS_MAX; i++) {
         int value = n->in[i];
         if (value == TAPE_NONE) continue;
         const struct tape_value *v = &r->t->values[value];
         bool parameter = v->origin == TAPE_PARAMETER;
         call.in[i] = parameter ? (const void *)(r->values + v->offset) : value_buffer(r, s->in[i], value);
-        if (s->wants[i]) call.d_in[i] = value_buffer(r, s->d_in[i], value);
+        if (s->wants[i]) call.d_in[i] = gradient_buffer(r, s->d_in[i], value);
         call.add[i] = s->add[i];
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++) call.out[i] = value_buffer(r, s->out[i], n->out[i]);
-    call.d_out = value_buffer(r, s->d_out, n->out[0]);
+    call.d_out = gradient_buffer(r, s->d_out, n->out[0]);
     return call;
 }
 
@@ -60,8 +68,8 @@ static struct op_call call_of(const struct runner *r, const struct tape_step *s)
 static void run_whole(const struct runner *r, const struct vectors *vectors, const struct tape_step *s)
 {
     const struct tape_value *v = &r->t->values[s->node];
-    float *const d = value_buffer(r, s->d_out, s->node);
-    if (s->kind == STEP_ZERO) vectors->zero(vectors->state, d, tape_value_bytes(r->t, s->node));
+    float *const d = gradient_buffer(r, s->d_out, s->node);
+    if (s->kind == STEP_ZERO) vectors->zero(vectors->state, d, tape_plan_gradient_bytes(r->p, r->t, s->node));
     else vectors->add(vectors->state, r->gradient + v->offset, d, v->rows * v->width);
 }
 
@@ -79,7 +87,8 @@ static void copy_inputs(const struct runner *r, const struct vectors *vectors)
     for (size_t v = 0; v < p->n_values; v++)
         if (is_filled(p, v))
             vectors->copy_in(vectors->state, value_buffer(r, p->input_buffer[v], (int)v),
-                             (const char *)r->memory->inputs + p->input_offset[v], tape_value_bytes(r->t, (int)v));
+                             (const char *)r->memory->inputs + p->input_offset[v],
+                             tape_plan_value_bytes(p, r->t, (int)v));
 }
 
 int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend,
@@ -103,7 +112,8 @@ int tape_run(const struct tape_plan *p, const struct tape *t, const struct tenso
             run_whole(&r, vectors, s);
             continue;
         }
-        struct op_call call = call_of(&r, s);
+        struct op op;
+        struct op_call call = call_of(&r, s, &op);
         const struct tensor_kernels *k = &backend->kernels[call.op->kind];
         if (s->kind == STEP_FORWARD)
             k->forward(backend->state, &call);

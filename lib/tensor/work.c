@@ -37,22 +37,23 @@ static bool seen_before(const int *values, int i)
 
 /* Tensors that a call reads and writes, each once, however many of its inputs it is; but each product of matrices that a
  * call makes reads its own operands. */
-static double bytes_of(const struct tape *t, const struct tape_node *n, const struct tape_step *s)
+static double bytes_of(const struct tape_plan *p, const struct tape *t, const struct tape_node *n,
+                       const struct tape_step *s)
 {
     double bytes = 0;
     const bool backward = s->kind == STEP_BACKWARD;
     for (int i = 0; i < OP_INPUTS_MAX; i++) {
         if (n->in[i] == TAPE_NONE || seen_before(n->in, i)) continue;
-        const double size = (double)tape_value_bytes(t, n->in[i]);
-        if (!backward || tape_backward_reads(&n->op, i)) bytes += size;
-        if (backward && s->wants[i]) bytes += s->add[i] ? 2 * size : size;
+        const double gradient = (double)tape_plan_gradient_bytes(p, t, n->in[i]);
+        if (!backward || tape_backward_reads(&n->op, i)) bytes += (double)tape_plan_value_bytes(p, t, n->in[i]);
+        if (backward && s->wants[i]) bytes += s->add[i] ? 2 * gradient : gradient;
     }
     for (int i = 0; i < OP_OUTPUTS_MAX; i++)
         if (n->out[i] != TAPE_NONE && (!backward || tape_backward_reads_output(n->op.kind, i)))
-            bytes += (double)tape_value_bytes(t, n->out[i]);
+            bytes += (double)tape_plan_value_bytes(p, t, n->out[i]);
     if (!backward) return bytes;
     const int products = n->op.kind == OP_LINEAR ? (s->wants[0] ? 1 : 0) + (s->wants[1] ? 1 : 0) : 1;
-    return bytes + (products > 1 ? products : 1) * (double)tape_value_bytes(t, n->out[0]);
+    return bytes + (products > 1 ? products : 1) * (double)tape_plan_gradient_bytes(p, t, n->out[0]);
 }
 
 struct tape_work tape_work_of(const struct tape_plan *p, const struct tape *t)
@@ -61,12 +62,12 @@ struct tape_work tape_work_of(const struct tape_plan *p, const struct tape *t)
     for (size_t i = 0; i < p->n_steps; i++) {
         const struct tape_step *s = &p->steps[i];
         if (s->kind == STEP_ZERO || s->kind == STEP_GIVE) { /* a gradient is written, or read and added to a sum */
-            work.bytes += (s->kind == STEP_ZERO ? 1 : 3) * (double)tape_value_bytes(t, s->node);
+            work.bytes += (s->kind == STEP_ZERO ? 1 : 3) * (double)tape_plan_gradient_bytes(p, t, s->node);
             continue;
         }
         const struct tape_node *n = &t->nodes[s->node];
         work.flops += flops_of(&n->op, s);
-        work.bytes += bytes_of(t, n, s);
+        work.bytes += bytes_of(p, t, n, s);
     }
     return work;
 }

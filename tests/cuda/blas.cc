@@ -48,15 +48,6 @@ cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* To the nearest of 7 bits of mantissa, ties to even. */
-static float bf16_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7f800000u) != 0x7f800000u) bits += 0x7fffu + (bits >> 16 & 1u);
-    return float_of(bits & 0xffff0000u);
-}
-
 cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
 {
     *value = 0;
@@ -86,8 +77,7 @@ static void write_number(const struct matrix &x, int64_t row, int64_t column, do
 /* As the product reads it. */
 static float operand(float x, cublasComputeType_t compute)
 {
-    if (compute == CUBLAS_COMPUTE_32F_FAST_TF32) return float_of(tf32_of(x));
-    return compute == CUBLAS_COMPUTE_32F_FAST_16BF ? bf16_of(x) : x;
+    return compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? float_of(tf32_of(x)) : x;
 }
 
 /* d [m][n] = alpha op(a) op(b) + beta c + bias; bias NULL: none. */
@@ -154,7 +144,8 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, 
     const struct matrix to = {c, c_type, c_stride};
     (void)algorithm;
     if (handle->stream == NULL || handle->atomics || !handle->workspace ||
-        (compute == CUBLAS_COMPUTE_32F_PEDANTIC) != (handle->math == CUBLAS_PEDANTIC_MATH))
+        (compute == CUBLAS_COMPUTE_32F_PEDANTIC) != (handle->math == CUBLAS_PEDANTIC_MATH) ||
+        (a_type == CUDA_R_16BF && (handle->math & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == 0))
         return CUBLAS_STATUS_NOT_INITIALIZED;
     return run(handle, product{turn_a == CUBLAS_OP_T, turn_b == CUBLAS_OP_T, m, n, k, *(const float *)alpha,
                                *(const float *)beta, {a, a_type, a_stride}, {b, b_type, b_stride}, to, to, NULL, compute});

@@ -11,13 +11,16 @@ typedef enum {
     CUBLAS_STATUS_NOT_SUPPORTED = 15
 } cublasStatus_t;
 typedef enum { CUBLAS_OP_N, CUBLAS_OP_T } cublasOperation_t;
-typedef enum { CUBLAS_DEFAULT_MATH, CUBLAS_PEDANTIC_MATH } cublasMath_t;
+typedef enum {
+    CUBLAS_DEFAULT_MATH,
+    CUBLAS_PEDANTIC_MATH,
+    CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16
+} cublasMath_t;
 typedef enum { CUBLAS_ATOMICS_NOT_ALLOWED } cublasAtomicsMode_t;
 typedef enum {
     CUBLAS_COMPUTE_32F,
     CUBLAS_COMPUTE_32F_PEDANTIC,
-    CUBLAS_COMPUTE_32F_FAST_TF32,
-    CUBLAS_COMPUTE_32F_FAST_16BF
+    CUBLAS_COMPUTE_32F_FAST_TF32
 } cublasComputeType_t;
 typedef enum { CUDA_R_32F, CUDA_R_16BF } cudaDataType;
 typedef enum { CUBLAS_GEMM_DEFAULT } cublasGemmAlgo_t;

@@ -84,7 +84,8 @@ static void gpu_close(void *state)
 
 static cublasMath_t math_of(enum tensor_precision precision)
 {
-    return precision == TENSOR_FLOAT32 ? CUBLAS_PEDANTIC_MATH : CUBLAS_DEFAULT_MATH;
+    if (precision == TENSOR_FLOAT32) return CUBLAS_PEDANTIC_MATH;
+    return (cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
 }
 
 int cuda_count(int *n, struct tabft_failure *f)
@@ -152,6 +153,15 @@ static int open_parts(struct cuda *c, struct tabft_failure *f)
     return 0;
 }
 
+/* What may be bf16. Operands of products are read rounded anyway. Beside them it is what lies between a product and the
+ * operation before or behind it: what GELU and heads read, and gradients that leave a product. */
+static void fill_bf16(struct tensor_backend *b)
+{
+    b->bf16[OP_LINEAR] = op_bf16{1u << 0, 1u << 0, true, true};
+    b->bf16[OP_RMS_NORM] = b->bf16[OP_LAYER_NORM] = op_bf16{0, 0, true, true};
+    b->bf16[OP_GELU] = b->bf16[OP_HEADS] = op_bf16{1u << 0, 1u << 0, true, true};
+}
+
 static void fill_table(struct tensor_backend *out, struct cuda *c)
 {
     struct tensor_backend b = {};
@@ -177,6 +187,7 @@ static void fill_table(struct tensor_backend *out, struct cuda *c)
     b.in_place[OP_LINEAR] = 1u << 3;
     b.in_place[OP_RMS_NORM] = b.in_place[OP_LAYER_NORM] = b.in_place[OP_GELU] = 1u << 0;
     b.in_place[OP_ADD_ROWS] = b.in_place[OP_HEADS] = b.in_place[OP_MODULATE] = 1u << 0;
+    if (c->precision == TENSOR_BF16) fill_bf16(&b);
     b.vectors.state = c;
     b.vectors.host = false;
     b.vectors.copy_in = gpu_copy_in;

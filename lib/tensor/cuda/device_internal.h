@@ -103,8 +103,57 @@ template <typename T> __device__ static inline T block_sum(T x, T *room)
     return sum;
 }
 
-/* Where a gradient goes: over what was there, or added to it. */
+/* ---- bf16: the upper half of a float32 ---- */
+
+__device__ static inline float float_of(uint32_t bits) { return __uint_as_float(bits); }
+
+#ifndef TABFT_CUDA_EMULATION
+/* Both rounded to the nearest, ties to even: a word, the first its lower half. */
+__device__ static inline uint32_t bf16_pair(float first, float second)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+#endif
+
+__device__ static inline float bf16_rounded(float x) { return float_of(bf16_pair(0.0f, x) & 0xffff0000u); }
+
+/* A number of a tensor that is bf16. */
+struct bf16 {
+    uint16_t bits;
+    __device__ operator float() const { return float_of((uint32_t)bits << 16); }
+};
+
+/* Where a result or a gradient goes: over what was there, or added to it; nothing is added to bf16. */
 __device__ static inline void put(float *to, bool add, float x) { *to = add ? *to + x : x; }
+__device__ static inline void put(struct bf16 *to, bool add, float x)
+{
+    (void)add;
+    to->bits = (uint16_t)(bf16_pair(x, 0.0f) & 0xffffu);
+}
+
+/* Four numbers that lie together, from one that is a multiple of four numbers away from aligned memory. */
+__device__ static inline float4 four_at(const float *x) { return *(const float4 *)x; }
+__device__ static inline float4 four_at(const struct bf16 *x)
+{
+    const uint2 bits = *(const uint2 *)x;
+    return float4{float_of(bits.x << 16), float_of(bits.x & 0xffff0000u), float_of(bits.y << 16),
+                  float_of(bits.y & 0xffff0000u)};
+}
+__device__ static inline void put_four(float *to, bool add, float4 x)
+{
+    if (add) {
+        const float4 before = four_at(to);
+        x = float4{before.x + x.x, before.y + x.y, before.z + x.z, before.w + x.w};
+    }
+    *(float4 *)to = x;
+}
+__device__ static inline void put_four(struct bf16 *to, bool add, float4 x)
+{
+    (void)add;
+    *(uint2 *)to = uint2{bf16_pair(x.x, x.y), bf16_pair(x.z, x.w)};
+}
 
 /* ---- sums over rows: target[c] (+)= sum over r < rows of term(r, c), for c < width ----
  * The rows are cut in parts of a size that depends on their number alone; a block sums PART_LANES interleaved runs of a

@@ -1,4 +1,5 @@
-/* y = x w^T: cuBLAS on what is, to it, matrices of columns. Where y has a bias or does not take its residual's place, cuBLASLt
+/* y = x w^T: cuBLAS on what is, to it, matrices of columns. With bf16, operands that are not bf16 yet are rounded into scratch
+ * memory before, some rows of a tensor at a time, which are then read from the GPU's cache. Where y has a bias or does not take its residual's place, cuBLASLt
  * adds them to the sums before these are written; but products with an edge of one, which it does not promise to take, are
  * added to what a kernel has written first. */
 #define TABFT_TENSOR_ROOM
@@ -10,7 +11,7 @@ static cublasComputeType_t compute_of(const struct cuda *c)
 {
     switch (c->precision) {
     case TENSOR_TF32: return CUBLAS_COMPUTE_32F_FAST_TF32;
-    case TENSOR_BF16: return CUBLAS_COMPUTE_32F_FAST_16BF;
+    case TENSOR_BF16: return CUBLAS_COMPUTE_32F; /* of operands that are bf16 */
     default: return CUBLAS_COMPUTE_32F_PEDANTIC;
     }
 }
@@ -20,12 +21,15 @@ static cublasComputeType_t compute_of(const struct cuda *c)
 struct product {
     bool turn_a, turn_b;
     size_t m, n, k;
-    const float *a;
+    const void *a;
     size_t a_stride;
-    const float *b;
+    const void *b;
     size_t b_stride;
-    float *to;
+    void *to;
+    bool bf16; /* what is written */
 };
+
+static cudaDataType operand_type(const struct cuda *c) { return c->precision == TENSOR_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
 static void product_failed(struct cuda *c, const struct product *p, cublasStatus_t status)
 {
@@ -41,9 +45,10 @@ static void multiply(struct cuda *c, const struct product *p, bool add)
     if (c->failure.code != 0 || cuda_workspace(c, &c->failure) < 0) return;
     product_failed(c, p,
                    cublasGemmEx_64(c->blas, p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N, p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                                   (int64_t)p->m, (int64_t)p->n, (int64_t)p->k, &one, p->a, CUDA_R_32F,
-                                   (int64_t)p->a_stride, p->b, CUDA_R_32F, (int64_t)p->b_stride, &init, p->to, CUDA_R_32F,
-                                   (int64_t)p->m, compute_of(c), CUBLAS_GEMM_DEFAULT));
+                                   (int64_t)p->m, (int64_t)p->n, (int64_t)p->k, &one, p->a, operand_type(c),
+                                   (int64_t)p->a_stride, p->b, operand_type(c), (int64_t)p->b_stride, &init, p->to,
+                                   p->bf16 ? CUDA_R_16BF : CUDA_R_32F, (int64_t)p->m, compute_of(c),
+                                   CUBLAS_GEMM_DEFAULT));
 }
 
 /* ---- with bias and residual ---- */
@@ -83,10 +88,10 @@ static cublasStatus_t describe(struct told *t, const struct cuda *c, const struc
     if (status == 0) status = say(t, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (status == 0 && bias != NULL) status = say(t, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     if (status == 0)
-        status = cublasLtMatrixLayoutInit(&t->a, CUDA_R_32F, p->turn_a ? p->k : p->m, p->turn_a ? p->m : p->k,
+        status = cublasLtMatrixLayoutInit(&t->a, operand_type(c), p->turn_a ? p->k : p->m, p->turn_a ? p->m : p->k,
                                           (int64_t)p->a_stride);
     if (status == 0)
-        status = cublasLtMatrixLayoutInit(&t->b, CUDA_R_32F, p->turn_b ? p->n : p->k, p->turn_b ? p->k : p->n,
+        status = cublasLtMatrixLayoutInit(&t->b, operand_type(c), p->turn_b ? p->n : p->k, p->turn_b ? p->k : p->n,
                                           (int64_t)p->b_stride);
     return status == 0 ? cublasLtMatrixLayoutInit(&t->to, CUDA_R_32F, p->m, p->n, (int64_t)p->m) : status;
 }
@@ -107,7 +112,7 @@ static cublasStatus_t ask_for(struct told *t, const struct product *p, const flo
     return status;
 }
 
-/* `from` [n][m]: what is added, NULL: nothing; bias [m], or NULL. */
+/* `from` [n][m]: what is added, NULL: nothing; bias [m], or NULL. All float32, and so is the result. */
 static void multiply_and_add(struct cuda *c, const struct product *p, const float *from, const float *bias)
 {
     const float one = 1.0f, init = from == NULL ? 0.0f : 1.0f;
@@ -116,7 +121,7 @@ static void multiply_and_add(struct cuda *c, const struct product *p, const floa
     cublasLtMatmulHeuristicResult_t way = {};
     int ways = 0;
     if (c->failure.code != 0 || cuda_workspace(c, &c->failure) < 0) return;
-    if (from == NULL) from = p->to;
+    if (from == NULL) from = (const float *)p->to;
     cublasStatus_t status = describe(&t, c, p, bias);
     if (status == 0) status = ask_for(&t, p, from);
     if (status == 0)
@@ -137,23 +142,95 @@ __global__ static void write_init(size_t rows, size_t width, const float *bias, 
     }
 }
 
+/* ---- operands ---- */
+
+/* Bytes of rows that are rounded at once, but for eight rows that are longer. */
+static constexpr size_t ROUNDED_HERE = ROUNDED_MOST / 4, ROUNDED_ROWS = 8;
+
+static size_t filled(size_t bytes) { return blocks_of(bytes, 64) * 64; }
+
+/* Rows of a tensor of which `each` bytes a row are rounded: those at once, and the scratch memory of them, which grows with both. */
+static size_t rows_at_once(size_t rows, size_t each)
+{
+    const size_t some = each == 0 ? rows : ROUNDED_HERE / each / ROUNDED_ROWS * ROUNDED_ROWS;
+    return smaller(rows, some == 0 ? ROUNDED_ROWS : some);
+}
+static size_t rows_room(size_t rows, size_t each)
+{
+    const size_t most = ROUNDED_HERE > ROUNDED_ROWS * each ? ROUNDED_HERE : ROUNDED_ROWS * each;
+    return smaller(rows * each, most);
+}
+
+__global__ static void round_numbers(size_t count, const float *x, struct bf16 *to)
+{
+    const size_t fours = (uintptr_t)x % sizeof(float4) == 0 ? count / 4 : 0;
+    for (size_t i = thread_in_grid(); i < fours; i += threads_in_grid()) put_four(to + 4 * i, false, four_at(x + 4 * i));
+    for (size_t i = 4 * fours + thread_in_grid(); i < count; i += threads_in_grid()) put(to + i, false, x[i]);
+}
+
+/* Numbers from `first` on of a tensor as an operand: where they lie, or rounded into `room`. Gives NULL for a tensor that is
+ * not there. */
+static const void *operand(struct cuda *c, const void *x, bool bf16, size_t first, size_t count, void *room)
+{
+    if (x == NULL) return NULL;
+    if (bf16) return (const struct bf16 *)x + first;
+    if (c->precision != TENSOR_BF16) return (const float *)x + first;
+    LAUNCH(round_numbers, grid_of(blocks_of(count, 4), BLOCK), BLOCK, 0, c->stream, count, (const float *)x + first,
+           (struct bf16 *)room);
+    cuda_launched(c, "rounding for a product");
+    return room;
+}
+
+/* Bytes to round in: of the weights, and of a row of x and of the output's gradient. */
+struct rounds {
+    size_t weights, x, d;
+};
+static struct rounds rounds_of(const struct cuda *c, const struct op *op, bool backward)
+{
+    const struct op_linear *s = &op->linear;
+    if (c->precision != TENSOR_BF16) return rounds{0, 0, 0};
+    return rounds{filled(s->in_width * s->out_width * sizeof(struct bf16)),
+                  (op->bf16.in & 1) != 0 ? 0 : s->in_width * sizeof(struct bf16),
+                  !backward || op->bf16.d_out ? 0 : s->out_width * sizeof(struct bf16)};
+}
+
+/* ---- the operation ---- */
+
+/* Some rows, whose x is an operand by now. */
+static void forward_rows(struct cuda *c, const struct op_call *call, const void *w, const void *x, size_t first, size_t rows)
+{
+    const struct op_linear *s = &call->op->linear;
+    const bool bf16 = call->op->bf16.out;
+    const size_t at = first * s->out_width;
+    const float *bias = (const float *)call->in[2], *residual = (const float *)call->in[3];
+    void *const y = bf16 ? (void *)((struct bf16 *)call->out[0] + at) : (void *)((float *)call->out[0] + at);
+    const struct product p = {true, false, s->out_width, rows, s->in_width, w, s->in_width, x, s->in_width, y, bf16};
+    if (residual != NULL) residual += at;
+    if (bias == NULL && (residual == NULL || residual == y)) {
+        multiply(c, &p, residual != NULL);
+    } else if (rows > 1 && s->in_width > 1 && s->out_width > 1) {
+        multiply_and_add(c, &p, residual, bias);
+    } else {
+        LAUNCH(write_init, grid_of(rows * s->out_width, BLOCK), BLOCK, 0, c->stream, rows, s->out_width, bias, residual,
+               (float *)y);
+        cuda_launched(c, "bias and residual");
+        multiply(c, &p, true);
+    }
+}
+
 static void linear_forward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
     const struct op_linear *s = &call->op->linear;
-    const float *bias = (const float *)call->in[2], *residual = (const float *)call->in[3];
-    float *y = (float *)call->out[0];
-    const struct product p = {true, false, s->out_width, s->rows, s->in_width, (const float *)call->in[1], s->in_width,
-                              (const float *)call->in[0], s->in_width, y};
-    if (bias == NULL && (residual == NULL || residual == y)) {
-        multiply(c, &p, residual != NULL);
-    } else if (s->rows > 1 && s->in_width > 1 && s->out_width > 1) {
-        multiply_and_add(c, &p, residual, bias);
-    } else {
-        LAUNCH(write_init, grid_of(s->rows * s->out_width, BLOCK), BLOCK, 0, c->stream, s->rows, s->out_width, bias,
-               residual, y);
-        cuda_launched(c, "bias and residual");
-        multiply(c, &p, true);
+    const struct rounds r = rounds_of(c, call->op, false);
+    const size_t step = rows_at_once(s->rows, r.x);
+    char *const room = (char *)call->scratch;
+    const void *w = operand(c, call->in[1], false, 0, s->in_width * s->out_width, room);
+    for (size_t first = 0; first < s->rows; first += step) {
+        const size_t rows = smaller(step, s->rows - first);
+        const void *x = operand(c, call->in[0], (call->op->bf16.in & 1) != 0, first * s->in_width, rows * s->in_width,
+                                room + r.weights);
+        forward_rows(c, call, w, x, first, rows);
     }
 }
 
@@ -162,31 +239,62 @@ __global__ static void add_up(size_t count, const float *x, float *y)
     for (size_t i = thread_in_grid(); i < count; i += threads_in_grid()) y[i] += x[i];
 }
 
+/* The gradients of x, and of w as a sum over rows. */
+static void backward_products(struct cuda *c, const struct op_call *call, char *room)
+{
+    const struct op_linear *s = &call->op->linear;
+    const struct rounds r = rounds_of(c, call->op, true);
+    const bool dx_bf16 = (call->op->bf16.d_in & 1) != 0;
+    const size_t step = rows_at_once(s->rows, r.x + r.d), in = s->in_width, out = s->out_width;
+    const void *w = call->d_in[0] == NULL ? NULL : operand(c, call->in[1], false, 0, in * out, room);
+    for (size_t first = 0; first < s->rows; first += step) {
+        const size_t rows = smaller(step, s->rows - first);
+        const void *d = operand(c, call->d_out, call->op->bf16.d_out, first * out, rows * out, room + r.weights);
+        if (w != NULL) {
+            void *const to = dx_bf16 ? (void *)((struct bf16 *)(void *)call->d_in[0] + first * in)
+                                     : (void *)(call->d_in[0] + first * in);
+            const struct product dx = {false, false, in, rows, out, w, in, d, out, to, dx_bf16};
+            multiply(c, &dx, call->add[0]);
+        }
+        if (call->d_in[1] == NULL) continue;
+        const void *x = operand(c, call->in[0], (call->op->bf16.in & 1) != 0, first * in, rows * in,
+                                room + r.weights + filled(step * r.d));
+        const struct product dw = {false, true, in, out, rows, x, in, d, out, call->d_in[1], false};
+        multiply(c, &dw, first > 0 || call->add[1]);
+    }
+}
+
+static size_t sums_room(const struct op_linear *s)
+{
+    return filled(sum_floats(s->rows, s->out_width) * sizeof(float));
+}
+
 static void linear_backward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
     const struct op_linear *s = &call->op->linear;
-    const float *d = call->d_out, *x = (const float *)call->in[0], *w = (const float *)call->in[1];
-    const struct product dx = {false, false, s->in_width, s->rows, s->out_width, w, s->in_width, d, s->out_width,
-                               call->d_in[0]};
-    const struct product dw = {false, true, s->in_width, s->out_width, s->rows, x, s->in_width, d, s->out_width,
-                               call->d_in[1]};
-    if (call->d_in[0] != NULL) multiply(c, &dx, call->add[0]);
-    if (call->d_in[1] != NULL) multiply(c, &dw, call->add[1]);
+    if (call->d_in[0] != NULL || call->d_in[1] != NULL)
+        backward_products(c, call, (char *)call->scratch + sums_room(s));
     if (call->d_in[2] != NULL)
-        sum_rows(c, row_term{d, s->out_width}, s->rows, s->out_width, (float *)call->scratch, call->add[2],
+        sum_rows(c, row_term{call->d_out, s->out_width}, s->rows, s->out_width, (float *)call->scratch, call->add[2],
                  call->d_in[2]);
     if (call->d_in[3] != NULL) {
         const size_t count = s->rows * s->out_width;
-        LAUNCH(add_up, grid_of(count, BLOCK), BLOCK, 0, c->stream, count, d, call->d_in[3]);
+        LAUNCH(add_up, grid_of(count, BLOCK), BLOCK, 0, c->stream, count, (const float *)call->d_out, call->d_in[3]);
         cuda_launched(c, "the residual's gradient");
     }
 }
 
-static size_t linear_scratch(const void *state, const struct op *op)
+static size_t linear_forward_scratch(const void *state, const struct op *op)
 {
-    (void)state;
-    return sum_floats(op->linear.rows, op->linear.out_width) * sizeof(float);
+    const struct rounds r = rounds_of((const struct cuda *)state, op, false);
+    return r.weights + rows_room(op->linear.rows, r.x);
 }
 
-const struct tensor_kernels cuda_linear = {cuda_no_scratch, linear_scratch, linear_forward, linear_backward};
+static size_t linear_backward_scratch(const void *state, const struct op *op)
+{
+    const struct rounds r = rounds_of((const struct cuda *)state, op, true);
+    return sums_room(&op->linear) + r.weights + filled(rows_room(op->linear.rows, r.x + r.d)) + filled(1);
+}
+
+const struct tensor_kernels cuda_linear = {linear_forward_scratch, linear_backward_scratch, linear_forward, linear_backward};

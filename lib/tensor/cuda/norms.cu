@@ -22,8 +22,9 @@ __device__ static struct moments moments_of(const float *x, size_t width, float 
 }
 
 /* w NULL: ones, bias NULL: zeros. */
+template <typename Y>
 __global__ static void norm_rows(size_t rows, size_t width, float epsilon, bool centred, const float *x, const float *w,
-                                 const float *bias, float *y)
+                                 const float *bias, Y *y)
 {
     for (size_t r = thread_in_grid() / WARP; r < rows; r += threads_in_grid() / WARP) {
         const float *row = x + r * width;
@@ -32,23 +33,24 @@ __global__ static void norm_rows(size_t rows, size_t width, float epsilon, bool 
             float z = (row[j] - m.mean) * m.inverse;
             if (w != NULL) z *= w[j];
             if (bias != NULL) z += bias[j];
-            y[r * width + j] = z;
+            put(y + r * width + j, false, z);
         }
     }
 }
 
 /* What backward works with; NULL: not there, or not asked for. */
-struct norm_gradients {
-    const float *x, *w, *dy;
+template <typename Y> struct norm_gradients {
+    const float *x, *w;
+    const Y *dy;
     float *dx, *w_parts, *bias_parts; /* [parts][width] */
     bool add;
 };
 
 /* A block goes through a part of the rows as sum_parts does, a warp through a run of them, each lane with NUMBERS sums
  * over them for every 32nd column from `first`. dx may be dy: a lane reads each of its numbers before it writes it. */
-template <unsigned NUMBERS>
+template <unsigned NUMBERS, typename Y>
 __global__ static void norm_back(size_t rows, size_t width, float epsilon, bool centred, size_t part_rows, size_t parts,
-                                 size_t first, const struct norm_gradients n)
+                                 size_t first, const struct norm_gradients<Y> n)
 {
     __shared__ float lanes[PART_LANES][WARP];
     const size_t lane = threadIdx.x % WARP;
@@ -58,7 +60,8 @@ __global__ static void norm_back(size_t rows, size_t width, float epsilon, bool 
         float of_w[NUMBERS], of_bias[NUMBERS];
         for (unsigned i = 0; i < NUMBERS; i++) of_w[i] = of_bias[i] = 0.0f;
         for (size_t r = part * part_rows + threadIdx.x / WARP; r < end; r += PART_LANES) {
-            const float *x = n.x + r * width, *d = n.dy + r * width;
+            const float *x = n.x + r * width;
+            const Y *d = n.dy + r * width;
             const struct moments m = moments_of(x, width, epsilon, centred);
             float along = 0.0f, sum = 0.0f;
             for (size_t j = lane; j < width; j += WARP) {
@@ -109,9 +112,14 @@ static void norm_forward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
     const struct norm_sizes n = norm_of(call->op);
-    LAUNCH(norm_rows, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred,
-           (const float *)call->in[0], (const float *)call->in[1], n.centred ? (const float *)call->in[2] : NULL,
-           (float *)call->out[0]);
+    const float *x = (const float *)call->in[0], *w = (const float *)call->in[1],
+                *bias = n.centred ? (const float *)call->in[2] : NULL;
+    if (call->op->bf16.out)
+        LAUNCH(norm_rows<struct bf16>, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, x,
+               w, bias, (struct bf16 *)call->out[0]);
+    else
+        LAUNCH(norm_rows<float>, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, x, w,
+               bias, (float *)call->out[0]);
     cuda_launched(c, "a norm");
 }
 
@@ -120,18 +128,17 @@ static constexpr unsigned NARROW = 8, WIDE = 32;
 
 /* Rows so wide that not all their sums fit take a pass for each WIDE * 32 of them; the last writes dx, as that may take the
  * place of dy. */
-static void norm_backward(void *state, const struct op_call *call)
+template <typename Y> static void norm_backward_of(struct cuda *c, const struct op_call *call)
 {
-    struct cuda *c = (struct cuda *)state;
     const struct norm_sizes n = norm_of(call->op);
     const bool wants_bias = n.centred && call->d_in[2] != NULL, sums = call->d_in[1] != NULL || wants_bias;
     const size_t part_rows = sum_part_rows(n.rows), parts = blocks_of(n.rows, part_rows), step = WIDE * WARP;
-    const auto kernel = n.width <= NARROW * WARP ? norm_back<NARROW> : norm_back<WIDE>;
+    const auto kernel = n.width <= NARROW * WARP ? norm_back<NARROW, Y> : norm_back<WIDE, Y>;
     float *const scratch = (float *)call->scratch;
-    struct norm_gradients g = {};
+    struct norm_gradients<Y> g = {};
     g.x = (const float *)call->in[0];
     g.w = (const float *)call->in[1];
-    g.dy = call->d_out;
+    g.dy = (const Y *)(const void *)call->d_out;
     g.w_parts = call->d_in[1] == NULL ? NULL : scratch;
     g.bias_parts = wants_bias ? scratch + sum_floats(n.rows, n.width) : NULL;
     g.add = call->add[0];
@@ -145,6 +152,13 @@ static void norm_backward(void *state, const struct op_call *call)
     if (g.bias_parts != NULL) sum_parts_up(c, g.bias_parts, parts, n.width, call->add[2], call->d_in[2]);
 }
 
+static void norm_backward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    if (call->op->bf16.d_out) norm_backward_of<struct bf16>(c, call);
+    else norm_backward_of<float>(c, call);
+}
+
 static size_t norm_scratch(const void *state, const struct op *op)
 {
     const struct norm_sizes n = norm_of(op);
@@ -154,35 +168,72 @@ static size_t norm_scratch(const void *state, const struct op *op)
 
 /* ---- GELU ---- */
 
-__global__ static void gelu(size_t count, const float *x, float *y)
+__device__ static float gelu_of(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
+
+/* dx, for the output's gradient d. */
+__device__ static float gelu_slope(float x, float d)
 {
-    for (size_t i = thread_in_grid(); i < count; i += threads_in_grid())
-        y[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678118654752f));
+    const float inside = 0.5f * (1.0f + erff(x * 0.70710678118654752f));
+    return d * (inside + x * 0.39894228040143268f * expf(-0.5f * x * x));
 }
 
-__global__ static void gelu_slopes(size_t count, const float *x, const float *dy, bool add, float *dx)
+/* Fours of numbers, then what is left of them. y may be x. */
+template <typename X, typename Y> __global__ static void gelu(size_t count, const X *x, Y *y)
 {
-    for (size_t i = thread_in_grid(); i < count; i += threads_in_grid()) {
-        const float z = x[i], inside = 0.5f * (1.0f + erff(z * 0.70710678118654752f));
-        put(dx + i, add, dy[i] * (inside + z * 0.39894228040143268f * expf(-0.5f * z * z)));
+    for (size_t i = 4 * thread_in_grid(); i + 4 <= count; i += 4 * threads_in_grid()) {
+        const float4 z = four_at(x + i);
+        put_four(y + i, false, float4{gelu_of(z.x), gelu_of(z.y), gelu_of(z.z), gelu_of(z.w)});
     }
+    for (size_t i = count / 4 * 4 + thread_in_grid(); i < count; i += threads_in_grid()) put(y + i, false, gelu_of(x[i]));
+}
+
+/* dx may be dy. */
+template <typename X, typename Y, typename D>
+__global__ static void gelu_slopes(size_t count, const X *x, const Y *dy, bool add, D *dx)
+{
+    for (size_t i = 4 * thread_in_grid(); i + 4 <= count; i += 4 * threads_in_grid()) {
+        const float4 z = four_at(x + i), d = four_at(dy + i);
+        put_four(dx + i, add, float4{gelu_slope(z.x, d.x), gelu_slope(z.y, d.y), gelu_slope(z.z, d.z), gelu_slope(z.w, d.w)});
+    }
+    for (size_t i = count / 4 * 4 + thread_in_grid(); i < count; i += threads_in_grid())
+        put(dx + i, add, gelu_slope(x[i], dy[i]));
+}
+
+template <typename X, typename Y> static void gelu_forward_of(struct cuda *c, const struct op_call *call)
+{
+    const size_t count = call->op->gelu.rows * call->op->gelu.width;
+    LAUNCH((gelu<X, Y>), grid_of(blocks_of(count, 4), BLOCK), BLOCK, 0, c->stream, count, (const X *)call->in[0],
+           (Y *)call->out[0]);
+    cuda_launched(c, "GELU");
 }
 
 static void gelu_forward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
+    const struct op_bf16 s = call->op->bf16;
+    if (s.in != 0) s.out ? gelu_forward_of<struct bf16, struct bf16>(c, call) : gelu_forward_of<struct bf16, float>(c, call);
+    else s.out ? gelu_forward_of<float, struct bf16>(c, call) : gelu_forward_of<float, float>(c, call);
+}
+
+template <typename X, typename Y, typename D> static void gelu_backward_of(struct cuda *c, const struct op_call *call)
+{
     const size_t count = call->op->gelu.rows * call->op->gelu.width;
-    LAUNCH(gelu, grid_of(count, BLOCK), BLOCK, 0, c->stream, count, (const float *)call->in[0], (float *)call->out[0]);
-    cuda_launched(c, "GELU");
+    LAUNCH((gelu_slopes<X, Y, D>), grid_of(blocks_of(count, 4), BLOCK), BLOCK, 0, c->stream, count, (const X *)call->in[0],
+           (const Y *)(const void *)call->d_out, call->add[0], (D *)(void *)call->d_in[0]);
+    cuda_launched(c, "GELU's gradient");
+}
+template <typename X> static void gelu_backward_from(struct cuda *c, const struct op_call *call)
+{
+    const struct op_bf16 s = call->op->bf16;
+    if (s.d_out) s.d_in != 0 ? gelu_backward_of<X, struct bf16, struct bf16>(c, call) : gelu_backward_of<X, struct bf16, float>(c, call);
+    else s.d_in != 0 ? gelu_backward_of<X, float, struct bf16>(c, call) : gelu_backward_of<X, float, float>(c, call);
 }
 
 static void gelu_backward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
-    const size_t count = call->op->gelu.rows * call->op->gelu.width;
-    LAUNCH(gelu_slopes, grid_of(count, BLOCK), BLOCK, 0, c->stream, count, (const float *)call->in[0], call->d_out,
-           call->add[0], call->d_in[0]);
-    cuda_launched(c, "GELU's gradient");
+    if (call->op->bf16.in != 0) gelu_backward_from<struct bf16>(c, call);
+    else gelu_backward_from<float>(c, call);
 }
 
 const struct tensor_kernels cuda_rms_norm = {cuda_no_scratch, norm_scratch, norm_forward, norm_backward};

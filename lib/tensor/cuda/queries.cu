@@ -15,10 +15,11 @@ __device__ static size_t half_of(const struct op_heads &s) { return (s.head_widt
 __device__ static bool in_pair(const struct op_heads &s, size_t j) { return j + half_of(s) < s.head_width; }
 
 /* Numbers j and j + half of a head after the turn, 0 where there is no second. */
-__device__ static struct point turned(const struct op_heads &s, const float *x, const float *turns, size_t j)
+template <typename X>
+__device__ static struct point turned(const struct op_heads &s, const X *x, const float *turns, size_t j)
 {
     const size_t half = half_of(s);
-    const float a = x[j], b = in_pair(s, j) ? x[j + half] : 0.0f;
+    const float a = x[j], b = in_pair(s, j) ? (float)x[j + half] : 0.0f;
     if (turns == NULL) return point{a, b};
     const float c = turns[j], sine = turns[j + half];
     return point{a * c - b * sine, b * c + a * sine};
@@ -30,7 +31,7 @@ __device__ static const float *turns_of(const struct op_heads &s, const float *t
 }
 
 /* 1 / root mean square of a turned head, on every lane. */
-__device__ static float inverse_of(const struct op_heads &s, const float *x, const float *turns)
+template <typename X> __device__ static float inverse_of(const struct op_heads &s, const X *x, const float *turns)
 {
     const size_t half = half_of(s);
     float squares = 0.0f;
@@ -41,7 +42,8 @@ __device__ static float inverse_of(const struct op_heads &s, const float *x, con
     return 1.0f / sqrtf(warp_sum(squares) / (float)s.head_width + s.epsilon);
 }
 
-__global__ static void heads_rows(const struct op_heads s, const float *x, const float *turns, const float *w, float *y)
+template <typename X, typename Y>
+__global__ static void heads_rows(const struct op_heads s, const X *x, const float *turns, const float *w, Y *y)
 {
     const size_t half = half_of(s), all = s.heads * s.head_width;
     for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
@@ -51,15 +53,17 @@ __global__ static void heads_rows(const struct op_heads s, const float *x, const
         const float inverse = own == NULL ? 1.0f : inverse_of(s, x + at, of_row);
         for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
             const struct point p = turned(s, x + at, of_row, j);
-            y[at + j] = own == NULL ? p.a : own[j] * (p.a * inverse);
-            if (in_pair(s, j)) y[at + j + half] = own == NULL ? p.b : own[j + half] * (p.b * inverse);
+            put(y + at + j, false, own == NULL ? p.a : own[j] * (p.a * inverse));
+            if (in_pair(s, j)) put(y + at + j + half, false, own == NULL ? p.b : own[j + half] * (p.b * inverse));
         }
         if (h == 0)
-            for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP) y[row * s.width + j] = x[row * s.width + j];
+            for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
+                put(y + row * s.width + j, false, x[row * s.width + j]);
     }
 }
 
-__global__ static void heads_inverses(const struct op_heads s, const float *x, const float *turns, float *inverses)
+template <typename X>
+__global__ static void heads_inverses(const struct op_heads s, const X *x, const float *turns, float *inverses)
 {
     for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
         const size_t row = unit / s.heads, h = unit % s.heads;
@@ -69,8 +73,9 @@ __global__ static void heads_inverses(const struct op_heads s, const float *x, c
 }
 
 /* dx may be dy. */
-__global__ static void heads_back(const struct op_heads s, const float *x, const float *turns, const float *w,
-                                  const float *inverses, const float *dy, float *dx, bool add)
+template <typename X, typename Y, typename D>
+__global__ static void heads_back(const struct op_heads s, const X *x, const float *turns, const float *w,
+                                  const float *inverses, const Y *dy, D *dx, bool add)
 {
     const size_t half = half_of(s), all = s.heads * s.head_width;
     for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
@@ -88,7 +93,7 @@ __global__ static void heads_back(const struct op_heads s, const float *x, const
             along = warp_sum(along) * inverse * inverse / (float)s.head_width;
         }
         for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
-            struct point d = {dy[at + j], in_pair(s, j) ? dy[at + j + half] : 0.0f};
+            struct point d = {dy[at + j], in_pair(s, j) ? (float)dy[at + j + half] : 0.0f};
             if (own != NULL) {
                 const struct point p = turned(s, x + at, of_row, j);
                 d.a = inverse * (own[j] * d.a - p.a * along);
@@ -102,15 +107,18 @@ __global__ static void heads_back(const struct op_heads s, const float *x, const
             put(dx + at + j, add, d.a);
             if (in_pair(s, j)) put(dx + at + j + half, add, d.b);
         }
-        if (h == 0 && dx != dy)
+        if (h == 0 && (const void *)dx != (const void *)dy)
             for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
                 put(dx + row * s.width + j, add, dy[row * s.width + j]);
     }
 }
 
-struct heads_term { /* c: norm * head_width + number */
+template <typename X, typename Y> struct heads_term { /* c: norm * head_width + number */
     struct op_heads s;
-    const float *x, *turns, *dy, *inverses;
+    const X *x;
+    const float *turns;
+    const Y *dy;
+    const float *inverses;
     __device__ float operator()(size_t r, size_t c) const
     {
         const size_t each = s.heads / s.norms, half = half_of(s), j = c % s.head_width;
@@ -126,32 +134,54 @@ struct heads_term { /* c: norm * head_width + number */
     }
 };
 
+template <typename X, typename Y> static void heads_forward_of(struct cuda *c, const struct op_call *call)
+{
+    const struct op_heads s = call->op->heads;
+    LAUNCH((heads_rows<X, Y>), grid_of(s.rows * s.heads, WARPS), BLOCK, 0, c->stream, s, (const X *)call->in[0],
+           (const float *)call->in[1], (const float *)call->in[2], (Y *)call->out[0]);
+    cuda_launched(c, "heads");
+}
+
 static void heads_forward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
+    const struct op_bf16 b = call->op->bf16;
+    if (b.in != 0) b.out ? heads_forward_of<struct bf16, struct bf16>(c, call) : heads_forward_of<struct bf16, float>(c, call);
+    else b.out ? heads_forward_of<float, struct bf16>(c, call) : heads_forward_of<float, float>(c, call);
+}
+
+template <typename X, typename Y, typename D> static void heads_backward_of(struct cuda *c, const struct op_call *call)
+{
     const struct op_heads s = call->op->heads;
-    LAUNCH(heads_rows, grid_of(s.rows * s.heads, WARPS), BLOCK, 0, c->stream, s, (const float *)call->in[0],
-           (const float *)call->in[1], (const float *)call->in[2], (float *)call->out[0]);
-    cuda_launched(c, "heads");
+    const X *x = (const X *)call->in[0];
+    const Y *dy = (const Y *)(const void *)call->d_out;
+    const float *turns = (const float *)call->in[1];
+    float *inverses = (float *)call->scratch;
+    const unsigned grid = grid_of(s.rows * s.heads, WARPS);
+    if (s.norms > 0) {
+        LAUNCH(heads_inverses<X>, grid, BLOCK, 0, c->stream, s, x, turns, inverses);
+        cuda_launched(c, "heads' norms");
+        if (call->d_in[2] != NULL)
+            sum_rows(c, heads_term<X, Y>{s, x, turns, dy, inverses}, s.rows, s.norms * s.head_width,
+                     inverses + s.rows * s.heads, call->add[2], call->d_in[2]);
+    }
+    LAUNCH((heads_back<X, Y, D>), grid, BLOCK, 0, c->stream, s, x, turns, (const float *)call->in[2], inverses, dy,
+           (D *)(void *)call->d_in[0], call->add[0]);
+    cuda_launched(c, "the gradient of heads");
+}
+template <typename X> static void heads_backward_from(struct cuda *c, const struct op_call *call)
+{
+    const struct op_bf16 b = call->op->bf16;
+    if (b.d_out)
+        b.d_in != 0 ? heads_backward_of<X, struct bf16, struct bf16>(c, call) : heads_backward_of<X, struct bf16, float>(c, call);
+    else b.d_in != 0 ? heads_backward_of<X, float, struct bf16>(c, call) : heads_backward_of<X, float, float>(c, call);
 }
 
 static void heads_backward(void *state, const struct op_call *call)
 {
     struct cuda *c = (struct cuda *)state;
-    const struct op_heads s = call->op->heads;
-    const float *x = (const float *)call->in[0], *turns = (const float *)call->in[1];
-    float *inverses = (float *)call->scratch;
-    const unsigned grid = grid_of(s.rows * s.heads, WARPS);
-    if (s.norms > 0) {
-        LAUNCH(heads_inverses, grid, BLOCK, 0, c->stream, s, x, turns, inverses);
-        cuda_launched(c, "heads' norms");
-        if (call->d_in[2] != NULL)
-            sum_rows(c, heads_term{s, x, turns, call->d_out, inverses}, s.rows, s.norms * s.head_width,
-                     inverses + s.rows * s.heads, call->add[2], call->d_in[2]);
-    }
-    LAUNCH(heads_back, grid, BLOCK, 0, c->stream, s, x, turns, (const float *)call->in[2], inverses, call->d_out,
-           call->d_in[0], call->add[0]);
-    cuda_launched(c, "the gradient of heads");
+    if (call->op->bf16.in != 0) heads_backward_from<struct bf16>(c, call);
+    else heads_backward_from<float>(c, call);
 }
 
 static size_t heads_scratch(const void *state, const struct op *op)

@@ -42,11 +42,6 @@ __device__ static inline void multiply_tf32(struct tile_c *c, const uint32_t *a,
 }
 #endif
 
-__device__ static inline float float_of(uint32_t bits)
-{
-    return __uint_as_float(bits);
-}
-
 /* c += a b. With `exact` each number is the sum of two tf32 ones, and the three larger of the four products are summed:
  * what is left out is below float32's last bit of the product. */
 template <bool exact> __device__ static inline void multiply(struct tile_c *c, const struct tile_a &a, const struct tile_b &b)
@@ -64,20 +59,12 @@ template <bool exact> __device__ static inline void multiply(struct tile_c *c, c
     multiply_tf32(c, a_high, b_high);
 }
 
-/* ---- bf16: the upper half of a float32 ----
+/* ---- bf16 ----
  * Two numbers are a word, the first its lower half. With g and t as above a lane holds, a word each,
  *   of a [16 rows][16]:    (g, 2 t) and (g, 2 t + 1); of row g + 8; (g, 2 t + 8) and (g, 2 t + 9); of row g + 8
  *   of b [16][8 columns]:  (2 t, g) and (2 t + 1, g); (2 t + 8, g) and (2 t + 9, g)
  * and of c [16][8] what it does above: two of them beside each other, rounded, are an a (PTX ISA, mma.m16n8k16). */
 #ifndef TABFT_CUDA_EMULATION
-/* Both rounded to the nearest, ties to even. */
-__device__ static inline uint32_t bf16_pair(float first, float second)
-{
-    uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
-    return pair;
-}
-
 /* c += a b. */
 __device__ static inline void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b)
 {
@@ -121,7 +108,5 @@ __device__ static inline float power_of_2(float x)
     return y;
 }
 #endif
-
-__device__ static inline float bf16_rounded(float x) { return float_of(bf16_pair(0.0f, x) & 0xffff0000u); }
 
 #endif
