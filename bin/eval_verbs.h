@@ -27,6 +27,7 @@ void eval_put_plan(const struct eval_plan *p);
 /* As tool_run (tool.h). */
 int eval_predict_run(int argc, char **argv, struct tabft_failure *f) TABFT_MUST_CHECK;
 int eval_merge_run(int argc, char **argv, struct tabft_failure *f) TABFT_MUST_CHECK;
+int eval_report_run(int argc, char **argv, struct tabft_failure *f) TABFT_MUST_CHECK;
 int eval_score_run(int argc, char **argv, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* --device and --precision. */

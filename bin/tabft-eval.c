@@ -1,4 +1,4 @@
-/* tabft-eval: predictions of a fine-tuned model, their scores, and the verdict whether two runs are one. */
+/* tabft-eval: predictions of a fine-tuned model, their scores, the verdict whether two runs are one, and a page about runs. */
 #include <getopt.h>
 #include <malloc.h>
 
@@ -12,7 +12,9 @@ static const char help[] = "Usage: tabft-eval predict --model M --train TRAIN --
                            "       tabft-eval merge -o PRED.tbf PART.tbf...\n"
                            "       tabft-eval score [--json] PRED.tbf\n"
                            "       tabft-eval parity [OPTION]... --test TEST.tbf BASE_RUN OTHER_RUN\n"
-                           "Predict a table, score predictions, and judge whether two runs gave the same.\n"
+                           "       tabft-eval report [--force] -o REPORT.html RUN...\n"
+                           "Predict a table, score predictions, judge whether two runs gave the same, and\n"
+                           "show runs side by side.\n"
                            "\n"
                            "predict:\n"
                            "      --model M          weights (.safetensors)\n"
@@ -41,8 +43,10 @@ static const char help[] = "Usage: tabft-eval predict --model M --train TRAIN --
                            "      --test TEST.tbf    table that both runs predict\n"
                            "      --train TRAIN.tbf  the runs' training table, where it has moved\n"
                            "      --tolerance T      exact (default), published, or a JSON file with bounds\n"
-                           "predict, merge:\n"
-                           "      --force            replace an existing PRED.tbf\n"
+                           "report (a page of HTML, in one file):\n"
+                           "  -o, --output REPORT.html  results, losses, times and options of the runs\n"
+                           "predict, merge, report:\n"
+                           "      --force            replace an existing output\n"
                            "predict, merge, parity:\n"
                            "      --threads N        0, the default: all CPUs this process may use\n"
                            "\n"
@@ -95,6 +99,7 @@ int main(int argc, char **argv)
                                              {"merge", eval_merge_run},
                                              {"score", eval_score_run},
                                              {"parity", run_parity},
+                                             {"report", eval_report_run},
                                              {0}};
     static const struct tool tool = {.name = "tabft-eval", .help = help, .verbs = verbs};
     /* Large blocks go back to the system when they are freed: what preparing rows frees writing can have, and the plan

@@ -4,7 +4,7 @@
 # part of a prediction, join puts two of them together.
 # writers is used by what sources this.
 # shellcheck disable=SC2034
-writers='sample pack merge cat init convert predict join'
+writers='sample pack merge cat init convert predict join report'
 sample=${top_builddir:?}/tests/faults/tbf_sample
 work=$(mktemp -d) && work=$(cd -- "$work" && pwd -P)
 trap 'rm -rf -- "$work"' EXIT
@@ -27,6 +27,8 @@ while [ "$part" -lt 2 ]; do
     part=$((part + 1))
 done
 
+mkdir logged
+printf '{"kind":"step","step":%s,"epoch":1,"loss":0.5,"seconds":2.5}\n' 1 2 3 >logged/metrics.jsonl.partial
 fail() {
     printf 'FAILED: %s\n' "$*" >&2
     [ ! -s said ] || sed 's/^/  said: /' said >&2
@@ -61,6 +63,7 @@ write_by() {
         "$@" tabft-eval predict --threads 1 --estimators 1 --model "$model" --train train.tbf --test train.tbf --part 1/2 -o "$out"
         ;;
     join) "$@" tabft-eval merge --threads 1 -o "$out" predicted0.tbf predicted1.tbf ;;
+    report) "$@" tabft-eval report -o "$out" logged ;;
     esac
 }
 
@@ -102,6 +105,7 @@ whole() {
     split) tabft-prep verify "$2" >/dev/null && tabft-prep verify "$2.first" >/dev/null ;;
     convert) tabft-model diff "$top_srcdir/tests/data/ckpt/odd.safetensors" "$2" >/dev/null ;;
     init) tabft-model verify "$2" >/dev/null ;;
+    report) tabft-eval report -o - logged | cmp -s - "$2" ;;
     esac
 }
 
