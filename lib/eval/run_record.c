@@ -1,27 +1,14 @@
 #include "eval/run_record.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "ckpt/ckpt.h"
-#include "file/file.h"
+#include "eval/run_files.h"
 
-enum { RUN_JSON_MAX = 1 << 24, METRICS_MAX = 1 << 30, WORD_BITS = 32 };
-
-static int join(char **out, const char *folder, const char *name, struct tabft_failure *f)
-{
-    int error = 0;
-    char *path;
-    size_t size = strlen(folder) + strlen(name) + 2;
-    TRY(memory_new(&path, size, 1, "a name", f));
-    (void)snprintf(path, size, "%s/%s", folder, name);
-    *out = path;
-fail:
-    return error;
-}
+enum { WORD_BITS = 32 };
 
 /* ---- run.json ---- */
 
@@ -44,14 +31,10 @@ static int size_at(const char *path, const json_t *object, const char *key, size
 static int take_fields(struct run_record *r, const char *path, struct tabft_failure *f)
 {
     int error = 0;
-    size_t schema, seed;
+    size_t seed;
     const json_t *train = json_object_get(r->json, "train");
     r->options = json_object_get(r->json, "options");
     r->labels = json_object_get(train, "labels");
-    TRY(size_at(path, r->json, "schema", &schema, f));
-    if (schema != 1)
-        FAIL(f, TABFT_INPUT, "%s: written by a later version (schema %zu); take that version's tabft-eval", path,
-             schema);
     TRY(text_at(path, r->json, "model_sha256", &r->model_sha256, f));
     TRY(text_at(path, r->json, "base_model_sha256", &r->base_model_sha256, f));
     TRY(text_at(path, r->json, "cpu", &r->cpu, f));
@@ -75,61 +58,49 @@ static int read_run(struct run_record *r, struct tabft_failure *f)
 {
     int error = 0;
     char *path = NULL;
-    void *text = NULL;
-    size_t size;
-    json_error_t where;
-    TRY(join(&path, r->path, "run.json", f));
-    TRY(file_read_all(path, RUN_JSON_MAX, &text, &size, f));
-    r->json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (r->json == NULL) FAIL(f, TABFT_INPUT, "%s:%d:%d: not JSON: %s", path, where.line, where.column, where.text);
+    TRY(run_file_name(&path, r->path, "run.json", f));
+    TRY(run_json_read(&r->json, path, f));
     TRY(take_fields(r, path, f));
 fail:
-    free(text);
     free(path);
     return error;
 }
 
 /* ---- metrics.jsonl ---- */
 
+struct losses {
+    struct run_record *r;
+    size_t room;
+};
+
 /* One line; those of kind "step" count. */
-static int take_line(struct run_record *r, const char *path, size_t number, const char *line, size_t size, size_t *room,
+static int take_line(void *context, const char *path, size_t number, const char *kind, const json_t *line,
                      struct tabft_failure *f)
 {
     int error = 0;
-    json_error_t where;
-    json_t *entry = json_loadb(line, size, JSON_REJECT_DUPLICATES, &where);
-    if (entry == NULL) FAIL(f, TABFT_INPUT, "%s:%zu:%d: not JSON: %s", path, number, where.column, where.text);
-    const char *kind = json_string_value(json_object_get(entry, "kind"));
-    const json_t *step = json_object_get(entry, "step"), *loss = json_object_get(entry, "loss");
-    if (kind == NULL) FAIL(f, TABFT_INPUT, "%s:%zu: has no \"kind\"; not a run's log", path, number);
-    if (strcmp(kind, "step") != 0) goto fail;
+    struct losses *l = context;
+    struct run_record *r = l->r;
+    const json_t *step = json_object_get(line, "step"), *loss = json_object_get(line, "loss");
+    if (strcmp(kind, "step") != 0) return 0;
     if (!json_is_integer(step) || json_integer_value(step) != (json_int_t)r->n_steps + 1)
         FAIL(f, TABFT_INPUT, "%s:%zu: step %zu is due here; the log is not whole", path, number, r->n_steps + 1);
-    if (r->n_steps == *room) {
-        *room = *room > 0 ? 2 * *room : 256;
-        TRY(memory_grow(&r->loss, *room, sizeof *r->loss, "losses", f));
+    if (r->n_steps == l->room) {
+        l->room = l->room > 0 ? 2 * l->room : 256;
+        TRY(memory_grow(&r->loss, l->room, sizeof *r->loss, "losses", f));
     }
     r->loss[r->n_steps++] = json_is_number(loss) ? json_number_value(loss) : NAN;
 fail:
-    json_decref(entry);
     return error;
 }
 
 static int read_metrics(struct run_record *r, struct tabft_failure *f)
 {
     int error = 0;
-    char *path = NULL, *text = NULL;
-    size_t size, room = 0, number = 1;
-    TRY(join(&path, r->path, "metrics.jsonl", f));
-    TRY(file_read_all(path, METRICS_MAX, (void **)&text, &size, f));
-    for (size_t at = 0; at < size; number++) {
-        const char *end = memchr(text + at, '\n', size - at);
-        size_t length = end != NULL ? (size_t)(end - (text + at)) : size - at;
-        if (length > 0) TRY(take_line(r, path, number, text + at, length, &room, f));
-        at += length + 1;
-    }
+    char *path = NULL;
+    struct losses losses = {.r = r};
+    TRY(run_file_name(&path, r->path, "metrics.jsonl", f));
+    TRY(run_log_read(path, false, take_line, &losses, f));
 fail:
-    free(text);
     free(path);
     return error;
 }
@@ -142,7 +113,7 @@ int run_record_open(struct run_record *out, const char *path, struct tabft_failu
     TRY(memory_copy_string(&r.path, path, f));
     TRY(read_run(&r, f));
     TRY(read_metrics(&r, f));
-    TRY(join(&weights, path, "model.safetensors", f));
+    TRY(run_file_name(&weights, path, "model.safetensors", f));
     TRY(ckpt_open(&r.weights, weights, f));
     *out = r;
     r = (struct run_record){0};

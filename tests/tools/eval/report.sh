@@ -84,6 +84,7 @@ python3 look.py page.html || fail 'the page is not what the runs say'
 
 # A run that goes on: no run.json yet, losses that are no numbers, a last line that is half there; with more steps than are drawn.
 mkdir on
+cp run1e-3/run.json run1e-3/metrics.jsonl on # of an older run, which it replaces
 {
     echo '{"kind":"validation","step":0,"epoch":0,"mse":2.5,"mae":1.0,"r2":null,"train_loss":null,"best":true,"seconds":1}'
     awk 'BEGIN { for (i = 1; i <= 1234; i++) printf "{\"kind\":\"step\",\"step\":%d,\"epoch\":1,\"loss\":%s,\"seconds\":0.5}\n", i, i == 7 ? "null" : 1 / i }'
@@ -148,7 +149,7 @@ refuses 3 'train.tbf' -o no.html train.tbf
 head -c 300 run1e-3/run.json >cut/run.json
 refuses 3 'cut/run.json:' -o no.html cut
 echo '{"schema": 1}' >none/run.json
-refuses 3 "none/run.json: not a run's record" -o no.html none
+refuses 3 'none/run.json: no objects "train" and "options" in it' -o no.html none
 sed 's/"schema": 1/"schema": 2/' run1e-3/run.json >later/run.json
 refuses 3 'later/run.json: written by a later version (schema 2)' -o no.html later
 cp run1e-3/run.json cut/run.json
