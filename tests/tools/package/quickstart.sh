@@ -30,7 +30,7 @@ for accuracy in unsharded_accuracy sharded_accuracy; do
         bad "$accuracy is '$(field $accuracy)', TabPFN's is 0.83"
 done
 cmp -- report.json tabft-quickstart/parity.json || bad 'the report is not the file'
-for file in train.tbf test.tbf run-1/model.safetensors run-4-ranks/model.safetensors; do
+for file in train.tbf test.tbf run-1/model.safetensors run-4-ranks/model.safetensors runs.html; do
     [ -s "tabft-quickstart/$file" ] || bad "$file is missing"
 done
 grep -qF "$work/tabft-quickstart" said || bad 'it does not say where the files lie'
