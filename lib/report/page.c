@@ -22,6 +22,8 @@ void page_put(struct page *p, const char *format, ...)
     if (n > 0) put(p, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
+void page_words(struct page *p, const char *text) { put(p, text, strlen(text)); }
+
 /* Bytes of the UTF-8 character at s, 0 where there is none (RFC 3629). */
 static size_t utf8_length(const unsigned char *s)
 {

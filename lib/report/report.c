@@ -230,48 +230,63 @@ static void begin_fields(struct report *t, const char *title)
 
 static void end_fields(struct report *t) { page_put(&t->page, "</tbody></table>\n"); }
 
-/* Options: those that differ, then the others once. Where runs go on their options are not known yet. */
+/* The first run whose options are known: of those that go on they are not. */
+static const struct report_run *first_known(const struct report *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->run[i].record != NULL) return &t->run[i];
+    return NULL;
+}
+
+static bool option_differs(const struct report *t, const char *key, const json_t *value)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->run[i].record != NULL && !json_equal(report_field(&t->run[i], "options", key), value)) return true;
+    return false;
+}
+
+/* Options in which the runs differ, then the others once. */
 static void put_options(struct report *t)
 {
     struct page *p = &t->page;
-    const struct report_run *first = NULL;
+    const struct report_run *first = first_known(t);
     const char *key;
-    json_t *value;
-    size_t n_same = 0, n_different = 0;
-    for (size_t i = 0; i < t->n && first == NULL; i++)
-        if (t->run[i].record != NULL) first = &t->run[i];
-    if (first == NULL) return;
-    for (int same = 0; same < 2; same++) {
-        json_object_foreach(json_object_get(first->record, "options"), key, value) {
-            bool differs = false;
-            for (size_t i = 0; i < t->n; i++)
-                differs = differs || (t->run[i].record != NULL && !json_equal(report_field(&t->run[i], "options", key), value));
-            if (differs == (same == 1)) continue;
-            if (differs && n_different++ == 0) begin_fields(t, "Options that differ");
-            if (!differs && n_same++ == 0)
-                page_put(p, "<h2>%s</h2>\n<table><tbody>\n", t->n > 1 ? "Options that all have" : "Options");
-            if (differs) {
-                put_field(t, "options", key);
-                continue;
-            }
-            page_put(p, "<tr><th>");
-            page_text(p, key);
-            page_put(p, "</th>");
-            put_json_cell(p, value);
-            page_put(p, "</tr>\n");
-        }
-        if ((same == 0 ? n_different : n_same) > 0) end_fields(t);
+    json_t *value, *options = first != NULL ? json_object_get(first->record, "options") : NULL;
+    size_t n_different = 0, n_same = 0;
+    json_object_foreach(options, key, value) {
+        if (!option_differs(t, key, value)) continue;
+        if (n_different++ == 0) begin_fields(t, "Options that differ");
+        put_field(t, "options", key);
     }
+    if (n_different > 0) end_fields(t);
+    json_object_foreach(options, key, value) {
+        if (option_differs(t, key, value)) continue;
+        if (n_same++ == 0) page_put(p, "<h2>%s</h2>\n<table><tbody>\n", t->n > 1 ? "Options that all have" : "Options");
+        page_put(p, "<tr><th>");
+        page_text(p, key);
+        page_put(p, "</th>");
+        put_json_cell(p, value);
+        page_put(p, "</tr>\n");
+    }
+    if (n_same > 0) end_fields(t);
 }
 
 static void put_origin(struct report *t)
 {
-    static const char *const data[] = {"path", "digest", "task", "rows", "columns", "labels", "left_out"};
+    enum { N_OF_ANY = 4 }; /* of any table; the others are the training table's */
+    static const char *const data[] = {"path", "digest", "rows", "columns", "task", "labels", "left_out"};
     static const char *const run[] = {"base_model_sha256", "model_sha256", "version", "engine", "launcher", "libraries", "isa",
                                       "cpu", "gpu_name", "gpu_libraries", "threads", "host", "recompute"};
+    bool validated = false; /* with a table of its own */
+    for (size_t i = 0; i < t->n; i++) validated = validated || report_field(&t->run[i], "valid", "path") != NULL;
     begin_fields(t, "Training table");
     for (size_t i = 0; i < sizeof data / sizeof *data; i++) put_field(t, "train", data[i]);
     end_fields(t);
+    if (validated) {
+        begin_fields(t, "Validation table");
+        for (size_t i = 0; i < N_OF_ANY; i++) put_field(t, "valid", data[i]);
+        end_fields(t);
+    }
     begin_fields(t, "What it was computed from, by and on");
     for (size_t i = 0; i < sizeof run / sizeof *run; i++) put_field(t, NULL, run[i]);
     end_fields(t);
@@ -283,8 +298,7 @@ static int put_page(struct report *t, struct tabft_failure *f)
     struct page *p = &t->page;
     page_put(p, "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\"><head><meta charset=\"utf-8\"/>"
                 "<meta name=\"viewport\" content=\"width=device-width\"/><title>Fine-tuning runs</title>\n<style>");
-    page_put(p, "%.*s", (int)(sizeof style / 2), style); /* longer than a line of page_put */
-    page_put(p, "%s", style + sizeof style / 2);
+    page_words(p, style);
     page_put(p, "</style></head><body>\n<h1>Fine-tuning runs</h1>\n<p>%zu run%s of tabft-train; written by tabft-eval %s.</p>\n",
              t->n, t->n > 1 ? "s" : "", PACKAGE_VERSION);
     TRY(put_results(t, f));

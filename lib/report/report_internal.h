@@ -53,7 +53,8 @@ struct page {
 };
 
 /* Our own words; what comes from elsewhere goes through page_text. */
-void page_put(struct page *p, const char *format, ...) TABFT_PRINTF(2, 3);
+void page_put(struct page *p, const char *format, ...) TABFT_PRINTF(2, 3); /* at most 1023 bytes */
+void page_words(struct page *p, const char *text);                         /* any number */
 /* Text from a file or a command line: markup is escaped, control characters and bytes that are not UTF-8 become U+FFFD. */
 void page_text(struct page *p, const char *text);
 /* A value as JSON has it, texts without quotes; NULL: a dash. */

@@ -144,6 +144,20 @@ mkdir empty cut none later
 refuses 2 'needs folders of runs and -o' -o no.html
 refuses 2 'needs folders of runs and -o' run1e-3
 refuses 3 'empty: has neither run.json nor metrics.jsonl.partial; name the folder of a run' -o no.html run1e-3 empty
+# A validation table is named where there is one.
+mkdir valid
+python3 - <<'PY'
+import json
+record = json.load(open('run1e-3/run.json'))
+record['valid'] = {'path': 'v.tbf', 'digest': '12ab', 'rows': 9, 'columns': 3}
+json.dump(record, open('valid/run.json', 'w'))
+PY
+cp run1e-3/metrics.jsonl valid
+tabft-eval report -o valid.html valid || fail 'a run with a validation table'
+cat page.py - >look.py <<'PY'
+assert [r[1] for r in table('Validation table')[1:]] == ['v.tbf', '12ab', '9', '3'], table('Validation table')
+PY
+python3 look.py valid.html || fail 'the validation table'
 refuses 3 'nowhere: has neither' -o no.html nowhere
 refuses 3 'train.tbf' -o no.html train.tbf
 head -c 300 run1e-3/run.json >cut/run.json
