@@ -19,7 +19,8 @@ int eval_report_run(int argc, char **argv, struct tabft_failure *f)
         default: return tool_bad_option(argv, found, f);
         }
     }
-    if (output == NULL || argc == optind) FAIL(f, TABFT_USE, "report: needs folders of runs and -o REPORT.html; see --help");
+    if (output == NULL || argc == optind)
+        FAIL(f, TABFT_USE, "report: needs folders of runs and -o REPORT.html; see --help");
     TRY(report_write((const char *const *)(argv + optind), (size_t)(argc - optind), output, force, f));
 fail:
     return error;

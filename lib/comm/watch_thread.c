@@ -11,13 +11,13 @@
 
 enum {
     HEARTBEAT_MS = 1000,
-    SILENT_S = 4,         /* a neighbour without a heartbeat for so long is named as silent */
-    BEHIND_S = 4,         /* a neighbour that has not joined a collective for so long is named as behind */
-    NOTICE_MS = 500,      /* what the rank after the dead one has said reaches us within this */
-    READ_MS = 2500,       /* how long who reads our stderr may take for our last line, */
-    FORWARD_MS = 200,     /* and to bring it from the node to the user: srun drops what comes after the ranks' end */
-    ABORT_MS = 3000,      /* how long the launcher may take before this process ends by itself */
-    FOLLOW_MS = 6000      /* longer: the status of the rank that spoke shall be the first the launcher sees */
+    SILENT_S = 4,     /* a neighbour without a heartbeat for so long is named as silent */
+    BEHIND_S = 4,     /* a neighbour that has not joined a collective for so long is named as behind */
+    NOTICE_MS = 500,  /* what the rank after the dead one has said reaches us within this */
+    READ_MS = 2500,   /* how long who reads our stderr may take for our last line, */
+    FORWARD_MS = 200, /* and to bring it from the node to the user: srun drops what comes after the ranks' end */
+    ABORT_MS = 3000,  /* how long the launcher may take before this process ends by itself */
+    FOLLOW_MS = 6000  /* longer: the status of the rank that spoke shall be the first the launcher sees */
 };
 
 static void pause_ms(long ms)
@@ -51,7 +51,8 @@ static void *call_abort(void *argument)
     return NULL;
 }
 
-/* A launcher that is asked to end the job ends its own reading, too: first our last line shall be out of the pipe to it. */
+/* A launcher that is asked to end the job ends its own reading, too: first our last line shall be out of the pipe to
+ * it. */
 static void let_read(void)
 {
     struct stat status;
@@ -189,8 +190,7 @@ static bool neighbour_read(struct watch *w, enum side side)
 {
     struct neighbour *n = &w->neighbours[side];
     for (;;) {
-        const ssize_t got =
-            recv(n->fd, (char *)&n->partial + n->filled, sizeof n->partial - n->filled, MSG_DONTWAIT);
+        const ssize_t got = recv(n->fd, (char *)&n->partial + n->filled, sizeof n->partial - n->filled, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
         if (got <= 0) return false;
@@ -231,8 +231,7 @@ static void suspect_previous(struct watch *w, double t)
     const bool tell = frame.why[0] != '\0' || w->suspecting;
     w->suspecting = frame.why[0] != '\0';
     if (tell && !w->suspecting) w->suspect[0] = '\0';
-    if (w->suspecting)
-        (void)snprintf(w->suspect, sizeof w->suspect, "; rank %d on %s %s", p->rank, p->host, frame.why);
+    if (w->suspecting) (void)snprintf(w->suspect, sizeof w->suspect, "; rank %d on %s %s", p->rank, p->host, frame.why);
     pthread_mutex_unlock(&w->lock);
     if (tell && w->neighbours[NEXT].rank != p->rank) frame_send(&w->neighbours[NEXT], &frame);
 }

@@ -48,7 +48,8 @@ static int check_parts(const struct ensemble *e, struct tabft_failure *f)
 {
     int error;
     if (e->context->n_rows < 2) FAIL(f, TABFT_INPUT, "estimators: %zu context row; use at least 2", e->context->n_rows);
-    if (e->context->n_columns < 1) FAIL(f, TABFT_INPUT, "estimators: no column to learn from");
+    if (e->context->n_columns < 1)
+        FAIL(f, TABFT_INPUT, "estimators: no column to learn from; give a table with one besides the target");
     if (e->query != NULL && e->query->n_columns != e->context->n_columns)
         FAIL(f, TABFT_INPUT, "estimators: %zu columns in the query, %zu in the context", e->query->n_columns,
              e->context->n_columns);

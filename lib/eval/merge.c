@@ -115,8 +115,8 @@ static int check_order(struct merge *m, struct tabft_failure *f)
     for (size_t i = 1; i < m->n; i++) {
         const char *key = difference(first, &m->piece[i]);
         if (key != NULL)
-            FAIL(f, TABFT_INPUT, "%s and %s: are parts of two predictions: they differ in %s", first->table->path,
-                 m->piece[i].table->path, key);
+            FAIL(f, TABFT_INPUT, "%s and %s: are parts of two predictions: they differ in %s; merge parts of one",
+                 first->table->path, m->piece[i].table->path, key);
     }
     qsort(m->piece, m->n, sizeof *m->piece, by_index);
     for (size_t i = 0; i < m->n; i++) {

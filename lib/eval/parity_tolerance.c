@@ -11,7 +11,9 @@ static int take_bound(const json_t *object, const char *path, const char *key, d
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_number(value) || !(json_number_value(value) >= 0))
-        return tabft_fail(f, TABFT_INPUT, "%s: needs a number \"%s\" of 0 or more", path, key);
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: needs a number \"%s\" of 0 or more; tabft-eval(1) says which fields there are", path,
+                          key);
     *out = json_number_value(value);
     return 0;
 }
@@ -25,7 +27,8 @@ static int read_tolerance(const char *path, struct parity_tolerance *t, struct t
     json_t *object = NULL;
     TRY(file_read_all(path, TOLERANCE_MAX, &text, &size, f));
     object = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (object == NULL) FAIL(f, TABFT_INPUT, "%s:%d:%d: not JSON: %s", path, where.line, where.column, where.text);
+    if (object == NULL)
+        FAIL(f, TABFT_INPUT, "%s:%d:%d: not JSON: %s; mend it", path, where.line, where.column, where.text);
     TRY(take_bound(object, path, "prediction_agreement", &t->prediction_agreement, f));
     TRY(take_bound(object, path, "probability_max_abs_difference", &t->probability_max_abs_difference, f));
     TRY(take_bound(object, path, "probability_mean_abs_difference", &t->probability_mean_abs_difference, f));

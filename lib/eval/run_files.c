@@ -30,7 +30,8 @@ int run_json_read(json_t **out, const char *path, struct tabft_failure *f)
     json_error_t where;
     TRY(file_read_all(path, RUN_JSON_MAX, &text, &size, f));
     json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (json == NULL) FAIL(f, TABFT_INPUT, "%s:%d:%d: not JSON: %s", path, where.line, where.column, where.text);
+    if (json == NULL)
+        FAIL(f, TABFT_INPUT, "%s:%d:%d: not JSON: %s; copy the run again", path, where.line, where.column, where.text);
     const json_t *schema = json_object_get(json, "schema");
     if (!json_is_integer(schema))
         FAIL(f, TABFT_INPUT, "%s: no whole number \"schema\" in it; not a run's record", path);
@@ -53,7 +54,8 @@ static int take_line(const char *path, size_t number, const char *text, size_t s
     int error = 0;
     json_error_t where;
     json_t *line = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (line == NULL) FAIL(f, TABFT_INPUT, "%s:%zu:%d: not JSON: %s", path, number, where.column, where.text);
+    if (line == NULL)
+        FAIL(f, TABFT_INPUT, "%s:%zu:%d: not JSON: %s; copy the run again", path, number, where.column, where.text);
     const char *kind = json_string_value(json_object_get(line, "kind"));
     if (kind == NULL) FAIL(f, TABFT_INPUT, "%s:%zu: has no \"kind\"; not a run's log", path, number);
     TRY(take(context, path, number, kind, line, f));

@@ -11,8 +11,8 @@
 /* FOLDER/NAME; the caller frees it. */
 int run_file_name(char **out, const char *folder, const char *name, struct tabft_failure *f) TABFT_MUST_CHECK;
 
-/* run.json at `path`: an object of schema 1 with objects "train" and "options"; the caller has it. Errors: TABFT_INPUT by
- * file and place. */
+/* run.json at `path`: an object of schema 1 with objects "train" and "options"; the caller has it. Errors: TABFT_INPUT
+ * by file and place. */
 int run_json_read(json_t **out, const char *path, struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* What is done with a line of a log: an object with the text "kind". `number` is the line's, from 1. */
@@ -21,6 +21,7 @@ typedef int run_log_take(void *context, const char *path, size_t number, const c
 
 /* Every line of the log at `path`, in order. Of a log that `grows` the last may be half there, and is left out.
  * Errors: TABFT_INPUT by file and line; what `take` returns. */
-int run_log_read(const char *path, bool grows, run_log_take *take, void *context, struct tabft_failure *f) TABFT_MUST_CHECK;
+int run_log_read(const char *path, bool grows, run_log_take *take, void *context,
+                 struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

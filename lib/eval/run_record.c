@@ -48,7 +48,7 @@ static int take_fields(struct run_record *r, const char *path, struct tabft_fail
     TRY(size_at(path, r->options, "estimators", &r->n_estimators, f));
     TRY(size_at(path, r->options, "seed", &seed, f));
     if (seed >> WORD_BITS != 0 || r->n_estimators < 1)
-        FAIL(f, TABFT_INPUT, "%s: seed or estimators out of range", path);
+        FAIL(f, TABFT_INPUT, "%s: seed or estimators out of range; copy the run again", path);
     r->seed = (uint32_t)seed;
 fail:
     return error;

@@ -67,7 +67,8 @@ static int thin(const struct series *s, struct series *to, struct tabft_failure 
             y += s->point[i].y;
             n++;
         }
-        to->point[to->n++] = n > 0 ? (struct point){x / (double)n, y / (double)n} : (struct point){(double)NAN, (double)NAN};
+        to->point[to->n++] = n > 0 ? (struct point){x / (double)n, y / (double)n}
+                                   : (struct point){(double)NAN, (double)NAN};
     }
 fail:
     return error;
@@ -90,7 +91,8 @@ static void put_axes(struct page *p, const struct chart *c, const struct axis *x
     }
     page_put(p, "<line class=\"axis\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>\n", LEFT, bottom, right, bottom);
     page_put(p, "<text class=\"middle\" x=\"%d\" y=\"%d\">%s</text>", (LEFT + right) / 2, HEIGHT - 6, c->x);
-    page_put(p, "<text class=\"middle\" transform=\"translate(14 %d) rotate(-90)\">%s</text>\n", (TOP + bottom) / 2, c->y);
+    page_put(p, "<text class=\"middle\" transform=\"translate(14 %d) rotate(-90)\">%s</text>\n", (TOP + bottom) / 2,
+             c->y);
 }
 
 /* A line for each run of finite points; a point alone is a dot. */

@@ -60,7 +60,8 @@ static int take_validation(struct report_run *r, const json_t *line, struct tabf
     static const char *const others[] = {"kind", "step", "epoch"};
     const char *name = json_string_value(json_object_get(r->record, "metric")), *key;
     json_t *value;
-    json_object_foreach((json_t *)line, key, value) { /* only read, but its iterators know no const */
+    json_object_foreach((json_t *)line, key, value)
+    { /* only read, but its iterators know no const */
         bool other = name != NULL;
         for (size_t i = 0; i < sizeof others / sizeof *others; i++) other = other || strcmp(key, others[i]) == 0;
         if (!other) name = key;
@@ -95,7 +96,8 @@ int report_run_read(struct report_run *out, const char *path, struct tabft_failu
         TRY(run_json_read(&out->record, record, f));
         TRY(run_log_read(log, false, take_line, out, f));
     } else {
-        FAIL(f, TABFT_INPUT, "%s: has neither run.json nor metrics.jsonl.partial; name the folder of a run (--out of tabft-train)",
+        FAIL(f, TABFT_INPUT,
+             "%s: has neither run.json nor metrics.jsonl.partial; name the folder of a run (--out of tabft-train)",
              path);
     }
 fail:

@@ -11,7 +11,8 @@
 #include "report/report_internal.h"
 
 static const char style[] =
-    "body{font:15px/1.45 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:70em;margin:2em auto;padding:0 1em}"
+    "body{font:15px/1.45 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:70em;margin:2em auto;padding:0 "
+    "1em}"
     "h1{font-size:1.6em}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid #ccc}"
     "table{border-collapse:collapse;margin:.5em 0;display:block;overflow-x:auto}"
     "th,td{padding:.25em .8em .25em 0;text-align:left;vertical-align:top;border-bottom:1px solid #eee}"
@@ -33,8 +34,11 @@ struct report {
 /* A run's line as charts have it, and its folder. */
 static void put_run(struct page *p, const struct report_run *r, size_t i)
 {
-    page_put(p, "<svg class=\"mark\" viewBox=\"0 0 30 8\"><line x1=\"0\" y1=\"4\" x2=\"30\" y2=\"4\" stroke=\"%s\" stroke-width=\"3\""
-                " stroke-dasharray=\"%s\"/></svg> ", chart_colour(i), chart_dashes(i));
+    page_put(p,
+             "<svg class=\"mark\" viewBox=\"0 0 30 8\"><line x1=\"0\" y1=\"4\" x2=\"30\" y2=\"4\" stroke=\"%s\" "
+             "stroke-width=\"3\""
+             " stroke-dasharray=\"%s\"/></svg> ",
+             chart_colour(i), chart_dashes(i));
     page_text(p, r->path);
 }
 
@@ -96,8 +100,9 @@ fail:
 
 static int put_results(struct report *t, struct tabft_failure *f)
 {
-    static const char *const head[] = {"run", "ended by", "metric", "#before", "#best", "#at epoch", "#epochs", "#steps",
-                                       "#chunks skipped", "#s a step", "#seconds", "#peak memory", "#ranks", "device"};
+    static const char *const head[] = {"run",       "ended by",     "metric", "#before",         "#best",
+                                       "#at epoch", "#epochs",      "#steps", "#chunks skipped", "#s a step",
+                                       "#seconds",  "#peak memory", "#ranks", "device"};
     int error = 0;
     struct page *p = &t->page;
     page_put(p, "<h2>Results</h2>\n");
@@ -132,8 +137,9 @@ static int put_results(struct report *t, struct tabft_failure *f)
                                                                : report_field(r, NULL, "device"));
         page_put(p, "</td></tr>\n");
     }
-    page_put(p, "</tbody></table>\n<p>The metric is of the validation rows; before: of the weights the run began with. Peak "
-                "memory is a rank's, of the GPU where there is one.</p>\n");
+    page_put(
+        p, "</tbody></table>\n<p>The metric is of the validation rows; before: of the weights the run began with. Peak "
+           "memory is a rank's, of the GPU where there is one.</p>\n");
 fail:
     return error;
 }
@@ -197,12 +203,15 @@ static void put_phases(struct report *t)
         put_run(p, r, i);
         page_put(p, "</td>");
         for (size_t k = 0; k < N_PHASES; k++) {
-            if (sum > 0) page_put(p, "<td class=\"n\">%.3g s, %.1f %%</td>", r->phase[k] / (double)r->loss.n, 100 * r->phase[k] / sum);
+            if (sum > 0)
+                page_put(p, "<td class=\"n\">%.3g s, %.1f %%</td>", r->phase[k] / (double)r->loss.n,
+                         100 * r->phase[k] / sum);
             else page_put(p, "<td class=\"n\">–</td>");
         }
         page_put(p, "</tr>\n");
     }
-    page_put(p, "</tbody></table>\n<p>Seconds of rank 0, a step's mean. What is prepared ahead of a step costs it nothing.</p>\n");
+    page_put(p, "</tbody></table>\n<p>Seconds of rank 0, a step's mean. What is prepared ahead of a step costs it "
+                "nothing.</p>\n");
 }
 
 /* A table with a line for each key and a column for each run. */
@@ -253,13 +262,15 @@ static void put_options(struct report *t)
     const char *key;
     json_t *value, *options = first != NULL ? json_object_get(first->record, "options") : NULL;
     size_t n_different = 0, n_same = 0;
-    json_object_foreach(options, key, value) {
+    json_object_foreach(options, key, value)
+    {
         if (!option_differs(t, key, value)) continue;
         if (n_different++ == 0) begin_fields(t, "Options that differ");
         put_field(t, "options", key);
     }
     if (n_different > 0) end_fields(t);
-    json_object_foreach(options, key, value) {
+    json_object_foreach(options, key, value)
+    {
         if (option_differs(t, key, value)) continue;
         if (n_same++ == 0) page_put(p, "<h2>%s</h2>\n<table><tbody>\n", t->n > 1 ? "Options that all have" : "Options");
         page_put(p, "<tr><th>");
@@ -275,8 +286,9 @@ static void put_origin(struct report *t)
 {
     enum { N_OF_ANY = 4 }; /* of any table; the others are the training table's */
     static const char *const data[] = {"path", "digest", "rows", "columns", "task", "labels", "left_out"};
-    static const char *const run[] = {"base_model_sha256", "model_sha256", "version", "engine", "launcher", "libraries", "isa",
-                                      "cpu", "gpu_name", "gpu_libraries", "threads", "host", "recompute"};
+    static const char *const run[] = {"base_model_sha256", "model_sha256", "version",  "engine",   "launcher",
+                                      "libraries",         "isa",          "cpu",      "gpu_name", "gpu_libraries",
+                                      "threads",           "host",         "recompute"};
     bool validated = false; /* with a table of its own */
     for (size_t i = 0; i < t->n; i++) validated = validated || report_field(&t->run[i], "valid", "path") != NULL;
     begin_fields(t, "Training table");
@@ -296,10 +308,13 @@ static int put_page(struct report *t, struct tabft_failure *f)
 {
     int error = 0;
     struct page *p = &t->page;
-    page_put(p, "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\"><head><meta charset=\"utf-8\"/>"
-                "<meta name=\"viewport\" content=\"width=device-width\"/><title>Fine-tuning runs</title>\n<style>");
+    page_put(p,
+             "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\"><head><meta charset=\"utf-8\"/>"
+             "<meta name=\"viewport\" content=\"width=device-width\"/><title>Fine-tuning runs</title>\n<style>");
     page_words(p, style);
-    page_put(p, "</style></head><body>\n<h1>Fine-tuning runs</h1>\n<p>%zu run%s of tabft-train; written by tabft-eval %s.</p>\n",
+    page_put(p,
+             "</style></head><body>\n<h1>Fine-tuning runs</h1>\n<p>%zu run%s of tabft-train; written by tabft-eval "
+             "%s.</p>\n",
              t->n, t->n > 1 ? "s" : "", PACKAGE_VERSION);
     TRY(put_results(t, f));
     TRY(put_charts(t, f));

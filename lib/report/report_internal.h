@@ -55,7 +55,8 @@ struct page {
 /* Our own words; what comes from elsewhere goes through page_text. */
 void page_put(struct page *p, const char *format, ...) TABFT_PRINTF(2, 3); /* at most 1023 bytes */
 void page_words(struct page *p, const char *text);                         /* any number */
-/* Text from a file or a command line: markup is escaped, control characters and bytes that are not UTF-8 become U+FFFD. */
+/* Text from a file or a command line: markup is escaped, control characters and bytes that are not UTF-8 become U+FFFD.
+ */
 void page_text(struct page *p, const char *text);
 /* A value as JSON has it, texts without quotes; NULL: a dash. */
 void page_json(struct page *p, const json_t *value);
@@ -71,7 +72,7 @@ const char *chart_colour(size_t i);
 const char *chart_dashes(size_t i);
 
 struct chart {
-    const char *title, *x, *y;     /* what is drawn, and the axes' names */
+    const char *title, *x, *y;          /* what is drawn, and the axes' names */
     const struct series *const *series; /* [n]: one a run, in their colours; NULL or empty ones are left out */
     size_t n;
 };

@@ -56,7 +56,8 @@ int dictionary_add(struct dictionary *d, const char *text, size_t length, struct
     if (2 * d->n >= d->n_slots) TRY(grow_slots(d, f));
     size_t at = find_slot(d, text, length);
     if (d->slot[at] != 0) return 0;
-    if (d->n >= INT32_MAX) FAIL(f, TABFT_INPUT, "more than %d different texts in a column", INT32_MAX);
+    if (d->n >= INT32_MAX)
+        FAIL(f, TABFT_INPUT, "more than %d different texts in a column; leave the column out", INT32_MAX);
     TRY(grow_texts(d, length, f));
     memcpy(d->bytes + d->used, text, length);
     d->bytes[d->used + length] = '\0';

@@ -47,7 +47,8 @@ static int take_names(const struct pack *p, struct records *r, const char *begin
         char made[32];
         TRY(records_cell(r, begin, end, at, &cell, &ended, &at, f));
         r->failed_at = cell.offset;
-        if (names->n == TABLE_COLUMNS_MAX) FAIL(f, TABFT_INPUT, "more than %d columns", (int)TABLE_COLUMNS_MAX);
+        if (names->n == TABLE_COLUMNS_MAX)
+            FAIL(f, TABFT_INPUT, "more than %d columns; pack those that matter", (int)TABLE_COLUMNS_MAX);
         if (p->options->no_header) {
             TRY(add_name(names, made, (size_t)snprintf(made, sizeof made, "x%zu", names->n), f));
         } else {
@@ -92,9 +93,12 @@ static int text_names(struct pack *p, struct input *in, struct names *names, str
         bool all = in->start + n == in->size;
         while (record < end && (*record == '\n' || (*record == '\r' && record[1] == '\n')))
             record += *record == '\n' ? 1 : 2;
-        if (record >= end && all) FAIL(f, TABFT_INPUT, "%s: no header: the file holds no table", input_said(in));
+        if (record >= end && all)
+            FAIL(f, TABFT_INPUT,
+                 "%s: no header: the file holds no table; name a file with column names in its first line",
+                 input_said(in));
         if (record >= end && room >= RECORD_MAX)
-            FAIL(f, TABFT_INPUT, "%s: no header: its first %zu bytes are blank lines", input_said(in), n);
+            FAIL(f, TABFT_INPUT, "%s: no header: its first %zu bytes are blank lines; remove them", input_said(in), n);
         /* A cut record fails or ends behind the last byte: then more is read first. */
         struct tabft_failure cut = {0};
         names_clear(names);
@@ -150,8 +154,8 @@ static int apply_schema(struct pack *p, struct column_plan *const *sorted, const
         struct column_plan *column = find_column(p, sorted, s->column[c].name);
         bool is_target = s->target == (ptrdiff_t)c;
         if (column == NULL && !is_target) {
-            FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing", input_said(&p->input[p->first]), s->column[c].name,
-                 p->options->schema);
+            FAIL(f, TABFT_INPUT, "%s: column %s of %s is missing; add it, or pack without --schema",
+                 input_said(&p->input[p->first]), s->column[c].name, p->options->schema);
         }
         if (column == NULL) continue;
         if (is_target && *target == NULL) {
@@ -193,7 +197,7 @@ static int apply_options(struct pack *p, struct tabft_failure *f)
     for (size_t i = 0; i < o->n_numeric; i++) {
         TRY(need_column(p, sorted, "--numeric", o->numeric[i], &column, f));
         if (column->force_text && o->schema == NULL)
-            FAIL(f, TABFT_USE, "--text and --numeric both name column %s", column->name);
+            FAIL(f, TABFT_USE, "--text and --numeric both name column %s; name it once", column->name);
         column->force_number = true;
         column->force_text = false;
     }
@@ -229,8 +233,8 @@ fail:
 static int check_names(const struct pack *p, const struct input *in, const struct names *names, struct tabft_failure *f)
 {
     if (names->n != p->n_columns) {
-        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", input_said(in), names->n,
-                          input_said(&p->input[p->first]), p->n_columns);
+        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu; files of one table have the same columns",
+                          input_said(in), names->n, input_said(&p->input[p->first]), p->n_columns);
     }
     for (size_t c = 0; c < names->n; c++) {
         if (strcmp(names->name[c], p->column[c].name) == 0) continue;
@@ -250,7 +254,7 @@ int pack_header(struct pack *p, struct tabft_failure *f)
         struct input *in = &p->input[i];
         if (!p->range[i].used && i != p->first) continue;
         if (in->is_npy != p->is_npy)
-            FAIL(f, TABFT_INPUT, "%s: text and NPY files do not make one table", input_said(in));
+            FAIL(f, TABFT_INPUT, "%s: text and NPY files do not make one table; pack them one by one", input_said(in));
         if (p->is_npy) {
             TRY(npy_open(&p->npy[i], in, f));
             if (p->npy[i].type != p->npy[p->first].type)

@@ -53,8 +53,8 @@ static int follow(struct unpack *u, const unsigned char *text, size_t size, stru
         u->blank = u->blank && (text[i] == '\n' || text[i] == '\r');
     }
     if (u->blank && at + size > RECORD_MAX)
-        return tabft_fail(f, TABFT_INPUT, "%s: no header in the first %d bytes, which are line ends", input_said(u->in),
-                          (int)RECORD_MAX);
+        return tabft_fail(f, TABFT_INPUT, "%s: no header in the first %d bytes, which are line ends; remove them",
+                          input_said(u->in), (int)RECORD_MAX);
     if (at + size - u->record <= RECORD_MAX) return 0;
     return tabft_fail(
         f, TABFT_INPUT,

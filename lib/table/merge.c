@@ -94,13 +94,13 @@ static int check_shape(const struct merge *m, size_t i, struct tabft_failure *f)
 {
     const struct schema *a = schema_of(m, m->base), *b = schema_of(m, i);
     if (a->n_columns != b->n_columns) {
-        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu", path_of(m, i), b->n_columns, path_of(m, 0),
-                          a->n_columns);
+        return tabft_fail(f, TABFT_INPUT, "%s: %zu columns, and %s has %zu; merge tables of the same columns",
+                          path_of(m, i), b->n_columns, path_of(m, 0), a->n_columns);
     }
     for (size_t c = 0; c < a->n_columns; c++) {
         if (strcmp(a->column[c].name, b->column[c].name) == 0) continue;
-        return tabft_fail(f, TABFT_INPUT, "%s: column %zu is called %s, and %s in %s", path_of(m, i), c + 1,
-                          b->column[c].name, a->column[c].name, path_of(m, 0));
+        return tabft_fail(f, TABFT_INPUT, "%s: column %zu is called %s, and %s in %s; merge tables of the same columns",
+                          path_of(m, i), c + 1, b->column[c].name, a->column[c].name, path_of(m, 0));
     }
     if (a->target == b->target && (a->task == b->task || !merge_knows_task(m->part[i]))) return 0;
     return tabft_fail(f, TABFT_INPUT,

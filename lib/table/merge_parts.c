@@ -118,7 +118,8 @@ int merge_order_parts(struct packed_reader **part, size_t n, struct tabft_failur
     for (size_t i = 0; n_parts < n && i < n; i++) {
         if (merge_is_part(part[i]))
             return tabft_fail(f, TABFT_INPUT,
-                              "%s: is a part of a table (pack --part), and others here are whole tables",
+                              "%s: is a part of a table (pack --part), and others here are whole tables; merge parts "
+                              "of one table, or whole tables",
                               packed_reader_path(part[i]));
     }
     qsort(part, n, sizeof *part, compare_parts);
@@ -126,11 +127,12 @@ int merge_order_parts(struct packed_reader **part, size_t n, struct tabft_failur
     for (size_t i = 0; i < n; i++) {
         json_int_t index = field(part[i], "index");
         if (!same_table(part[0], part[i]))
-            return tabft_fail(f, TABFT_INPUT, "%s: is no part of the table that %s is a part of",
+            return tabft_fail(f, TABFT_INPUT,
+                              "%s: is no part of the table that %s is a part of; merge parts of one run",
                               packed_reader_path(part[i]), packed_reader_path(part[0]));
         if (index == (json_int_t)i) continue;
         if (i > 0 && index == field(part[i - 1], "index"))
-            return tabft_fail(f, TABFT_INPUT, "%s: part %lld is there twice, here and in %s",
+            return tabft_fail(f, TABFT_INPUT, "%s: part %lld is there twice, here and in %s; name each part once",
                               packed_reader_path(part[i]), (long long)index, packed_reader_path(part[i - 1]));
         return fail_missing(i, of, f);
     }
@@ -181,8 +183,7 @@ static int check_task(struct packed_reader *const *part, size_t n, bool *again, 
         enum table_kind kind = s->column[target].kind;
         numbers = numbers && (kind == TABLE_FLOAT || kind == TABLE_INTEGER);
         many = many || s->task == TABLE_REGRESSION;
-        for (size_t k = 0; k < s->n_labels; k++)
-            TRY(dictionary_add(&labels, s->label[k], strlen(s->label[k]), f));
+        for (size_t k = 0; k < s->n_labels; k++) TRY(dictionary_add(&labels, s->label[k], strlen(s->label[k]), f));
     }
     many = many || labels.n > PACK_AUTO_LABELS_MAX;
     for (size_t i = 0; i < n; i++) {
@@ -233,10 +234,7 @@ fail:
 
 /* ---- digests ---- */
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+static int hex_value(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
 
 /* Appends a part's blocks of an input. */
 static int add_blocks(const struct packed_reader *r, const json_t *own, struct digest *d, struct tabft_failure *f)
@@ -251,7 +249,9 @@ static int add_blocks(const struct packed_reader *r, const json_t *own, struct d
         d->leaf[d->n * DIGEST_SIZE + i / 2] = (uint8_t)(high << 4 | low);
     }
     if (!good)
-        return tabft_fail(f, TABFT_INPUT, "%s: its bytes of the input do not follow those of the part before",
+        return tabft_fail(f, TABFT_INPUT,
+                          "%s: its bytes of the input do not follow those of the part before; pack all parts of one "
+                          "state of the input",
                           packed_reader_path(r));
     d->n += leaves;
     return 0;
@@ -264,7 +264,8 @@ static int whole_digest(struct packed_reader *const *part, size_t n, size_t i, j
     struct digest d = {0};
     char hex[2 * DIGEST_SIZE + 1];
     json_int_t bytes = json_integer_value(json_object_get(input, "bytes")), end = -1;
-    if (bytes < 0 || bytes > (json_int_t)1 << 50) FAIL(f, TABFT_INPUT, "a part has an input of impossible size");
+    if (bytes < 0 || bytes > (json_int_t)1 << 50)
+        FAIL(f, TABFT_INPUT, "a part has an input of impossible size; pack it again");
     TRY(digest_open(&d, (uint64_t)bytes, f));
     for (size_t k = 0; k < n; k++) {
         const json_t *own = json_array_get(json_object_get(part_of(part[k]), "inputs"), i);
@@ -295,8 +296,7 @@ int merge_whole_provenance(struct packed_reader *const *part, size_t n, json_t *
     if (all == NULL) FAIL(f, TABFT_SYSTEM, "no memory for the provenance of parts");
     json_object_del(all, "part");
     json_t *inputs = json_object_get(all, "inputs");
-    for (size_t i = 0; i < json_array_size(inputs); i++)
-        TRY(whole_digest(part, n, i, json_array_get(inputs, i), f));
+    for (size_t i = 0; i < json_array_size(inputs); i++) TRY(whole_digest(part, n, i, json_array_get(inputs, i), f));
     *whole = all;
     return 0;
 fail:

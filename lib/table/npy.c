@@ -101,18 +101,22 @@ int npy_open(struct npy *n, const struct input *in, struct tabft_failure *f)
     uint64_t shape[32];
     size_t n_shape = 0, bytes;
     const char *said = input_said(in);
-    if (in->size < 12) FAIL(f, TABFT_INPUT, "%s: %llu bytes are no NPY file", said, (unsigned long long)in->size);
+    if (in->size < 12)
+        FAIL(f, TABFT_INPUT, "%s: %llu bytes are no NPY file; save the array again (numpy.save)", said,
+             (unsigned long long)in->size);
     TRY(input_get(in, 0, head, 12, f));
     if (head[6] < 1 || head[6] > 3 || head[7] != 0)
         FAIL(f, TABFT_INPUT, "%s: NPY version %u.%u; 1.0 to 3.0 are read", said, head[6], head[7]);
     uint32_t size = (uint32_t)head[8] | (uint32_t)head[9] << 8;
     if (head[6] > 1) size |= (uint32_t)head[10] << 16 | (uint32_t)head[11] << 24;
     uint64_t start = head[6] > 1 ? 12 : 10;
-    if (size > HEADER_MAX || size > in->size - start) FAIL(f, TABFT_INPUT, "%s: an NPY header of %u bytes", said, size);
+    if (size > HEADER_MAX || size > in->size - start)
+        FAIL(f, TABFT_INPUT, "%s: an NPY header of %u bytes; save the array again (numpy.save)", said, size);
     TRY(memory_new(&text, (size_t)size + 1, 1, "an NPY header", f));
     TRY(input_get(in, start, text, size, f));
     if (!parse(text, descr, &fortran, shape, &n_shape))
-        FAIL(f, TABFT_INPUT, "%s: the NPY header is not as numpy writes it for a matrix of numbers", said);
+        FAIL(f, TABFT_INPUT,
+             "%s: the NPY header is not as numpy writes it for a matrix of numbers; save one with numpy.save", said);
     TRY(check_type(n, said, descr, f));
     if (n_shape < 1 || n_shape > 2)
         FAIL(f, TABFT_INPUT, "%s: %zu dimensions; a matrix has rows and columns (array.reshape)", said, n_shape);

@@ -26,19 +26,21 @@ static int check_options(const struct pack_options *o, struct tabft_failure *f)
     size_t stdin_inputs = 0;
     for (size_t i = 0; i < o->n_inputs; i++) stdin_inputs += strcmp(o->input[i], "-") == 0;
     if (o->n_inputs < 1) return tabft_fail(f, TABFT_USE, "no input; name files, or - for stdin");
-    if (stdin_inputs > 1) return tabft_fail(f, TABFT_USE, "stdin is named %zu times", stdin_inputs);
+    if (stdin_inputs > 1)
+        return tabft_fail(f, TABFT_USE, "stdin is named %zu times; it can be read once", stdin_inputs);
     if (o->delimiter != 0 && strchr(never, o->delimiter) != NULL)
         return tabft_fail(f, TABFT_USE, "--delimiter \"%c\": it occurs in numbers or quotes", o->delimiter);
     if (o->point != '.' && o->point != ',')
         return tabft_fail(f, TABFT_USE, "--decimal \"%c\": . and , are known", o->point);
     if (o->target == NULL && o->schema == NULL && (o->task != TABLE_NO_TASK || o->classes))
-        return tabft_fail(f, TABFT_USE, "--task and --classes are about a --target");
+        return tabft_fail(f, TABFT_USE, "--task and --classes are about a --target; name that, too");
     if (o->classes && o->task == TABLE_REGRESSION)
-        return tabft_fail(f, TABFT_USE, "--classes and --task regression contradict each other");
+        return tabft_fail(f, TABFT_USE, "--classes and --task regression contradict each other; give one of them");
     if (o->n_na > PACK_NA_MAX || o->n_text_na > PACK_NA_MAX)
-        return tabft_fail(f, TABFT_USE, "more than %d spellings of missing cells", (int)PACK_NA_MAX);
+        return tabft_fail(f, TABFT_USE, "more than %d spellings of missing cells; make them fewer before",
+                          (int)PACK_NA_MAX);
     if (o->n_survey > 0 && o->n_parts == 0)
-        return tabft_fail(f, TABFT_USE, "--survey is about the other parts of a --part");
+        return tabft_fail(f, TABFT_USE, "--survey is about the other parts of a --part; give that, too");
     if (o->n_parts > 0 && o->part >= o->n_parts)
         return tabft_fail(f, TABFT_USE, "--part %zu/%zu: parts are numbered from 0", o->part, o->n_parts);
     if (o->block_bytes < 1 || o->block_bytes > 64 << 20)

@@ -32,8 +32,8 @@ int cells_new(struct cells **out, size_t n_columns, size_t n_rows, struct tabft_
     int error = 0;
     size_t head, n, bytes;
     struct cells *cells = NULL;
-    if (!size_mul(n_columns, sizeof *cells, &head) || !size_mul(n_columns, n_rows, &n) || !size_mul(n, CELL_BYTES, &bytes) ||
-        !size_add(bytes, head, &bytes)) {
+    if (!size_mul(n_columns, sizeof *cells, &head) || !size_mul(n_columns, n_rows, &n) ||
+        !size_mul(n, CELL_BYTES, &bytes) || !size_add(bytes, head, &bytes)) {
         FAIL(f, TABFT_SYSTEM, "no memory for %zu x %zu cells; give the job more memory", n_rows, n_columns);
     }
     TRY(memory_new(&cells, bytes, 1, "cells", f));
@@ -221,7 +221,9 @@ int packed_writer_close(struct packed_writer *w, struct tabft_failure *f)
     char *json = NULL;
     size_t size;
     if (w->n_rows != w->schema.n_rows)
-        FAIL(f, TABFT_INPUT, "%zu rows came where %zu were expected: the input changed", w->n_rows, w->schema.n_rows);
+        FAIL(f, TABFT_INPUT,
+             "%zu rows came where %zu were expected: the input changed; run again when nothing writes to it", w->n_rows,
+             w->schema.n_rows);
     TRY(statistics_to_json(&w->schema, w->statistics, &json, &size, f));
     TRY(put(w, TABLE_RECORD_STATISTICS, 0, 0, json, size, f));
     struct tbf_writer *tbf = w->tbf;

@@ -255,17 +255,17 @@ json_t *pack_part_json(const struct pack *p)
             hex[2 * k] = digit[d->leaf[k] >> 4];
             hex[2 * k + 1] = digit[d->leaf[k] & 15];
         }
-        json_array_append_new(inputs, json_pack("{s:I, s:I, s:I, s:s}", "first_block", (json_int_t)r->first_block,
-                                                "begin", (json_int_t)r->begin, "end", (json_int_t)r->end, "blocks",
-                                                hex));
+        json_array_append_new(inputs,
+                              json_pack("{s:I, s:I, s:I, s:s}", "first_block", (json_int_t)r->first_block, "begin",
+                                        (json_int_t)r->begin, "end", (json_int_t)r->end, "blocks", hex));
         free(hex);
     }
     for (size_t c = 0; c < p->n_columns; c++) {
         const struct column_plan *plan = &p->column[c];
         const struct survey *s = &plan->survey;
         json_array_append_new(survey, json_pack("[I, I, I, I, I, b]", (json_int_t)s->n_integer, (json_int_t)s->n_big,
-                                                (json_int_t)s->n_float, (json_int_t)s->n_boolean,
-                                                (json_int_t)s->n_text, plan->force_text || plan->force_number));
+                                                (json_int_t)s->n_float, (json_int_t)s->n_boolean, (json_int_t)s->n_text,
+                                                plan->force_text || plan->force_number));
     }
     return json_pack("{s:I, s:I, s:s, s:o, s:o}", "index", (json_int_t)p->options->part, "of",
                      (json_int_t)p->options->n_parts, "task", p->asked == TABLE_NO_TASK ? "auto" : task_name(p->asked),
@@ -303,7 +303,7 @@ int pack_add_surveys(struct pack *p, struct tabft_failure *f)
         for (size_t c = 0; json_integer_value(index) != (json_int_t)p->options->part && c < p->n_columns; c++) {
             if (strcmp(packed_reader_schema(r)->column[c].name, p->column[c].name) != 0 ||
                 !pack_part_survey(made, c, &p->column[c].others, &forced))
-                FAIL(f, TABFT_INPUT, "%s: is a part of another table", path);
+                FAIL(f, TABFT_INPUT, "%s: is a part of another table; name the other parts of this one", path);
         }
         packed_reader_close(r);
         r = NULL;

@@ -139,7 +139,7 @@ int prep_split(const struct split_options *o, struct threads *pool, const struct
     struct sink train = {0}, test = {0};
     struct cells *cells = NULL;
     char line[256];
-    if (strcmp(o->train, o->test) == 0) FAIL(f, TABFT_USE, "--train-out and --test-out name the same file");
+    if (strcmp(o->train, o->test) == 0) FAIL(f, TABFT_USE, "--train-out and --test-out name the same file; name two");
     TRY(packed_reader_open(&r, o->input, threads_count(pool), true, f));
     const struct schema *s = packed_reader_schema(r);
     size_t n_test = o->rows > 0 ? (size_t)o->rows : (size_t)floor(o->fraction * (double)s->n_rows + 0.5);

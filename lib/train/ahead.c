@@ -27,7 +27,7 @@ struct window {
 
 struct ahead {
     struct ahead_rules rules;
-    size_t room; /* rows of a window */
+    size_t room;         /* rows of a window */
     struct table *table; /* a handle of the thread's own */
     struct window window[WINDOWS];
     size_t *row; /* [room] of the table, for the window being filled */
@@ -35,10 +35,10 @@ struct ahead {
     pthread_t thread;
     bool running; /* the thread was started and not yet joined */
     pthread_mutex_t lock;
-    pthread_cond_t moved;        /* any change of what follows */
-    const struct chunk **chunk;  /* [n] expected */
-    size_t n, planned;           /* planned: chunks before it have a window, or had one */
-    size_t filling, using;       /* number of the window being filled; of the one being used */
+    pthread_cond_t moved;       /* any change of what follows */
+    const struct chunk **chunk; /* [n] expected */
+    size_t n, planned;          /* planned: chunks before it have a window, or had one */
+    size_t filling, using;      /* number of the window being filled; of the one being used */
     atomic_bool stop;
     struct tabft_failure failure;
     double waited;
@@ -72,7 +72,8 @@ static size_t window_rows(const struct ahead_rules *r, size_t epoch_rows)
 
 size_t ahead_bytes(const struct ahead_rules *r, size_t epoch_rows)
 {
-    size_t rows = window_rows(r, epoch_rows), beside = table_pick_bytes(r->table, rows, r->n_threads) + rows * sizeof(size_t);
+    size_t rows = window_rows(r, epoch_rows),
+           beside = table_pick_bytes(r->table, rows, r->n_threads) + rows * sizeof(size_t);
     struct table_part part = part_of(r, r->table, rows);
     size_t bytes = table_part_bytes(&part);
     return bytes > (SIZE_MAX - beside) / WINDOWS ? SIZE_MAX : WINDOWS * bytes + beside;
@@ -144,7 +145,8 @@ int ahead_open(struct ahead **out, const struct ahead_rules *rules, size_t epoch
     a->room = window_rows(rules, epoch_rows);
     TRY(table_open_cells(&a->table, rules->table->path, rules->n_threads, f));
     if (strcmp(a->table->digest, rules->table->digest) != 0)
-        FAIL(f, TABFT_INPUT, "%s: was replaced while it was read", rules->table->path);
+        FAIL(f, TABFT_INPUT, "%s: was replaced while it was read; run again when nothing writes to it",
+             rules->table->path);
     TRY(memory_new(&a->row, a->room, sizeof *a->row, "reading ahead", f));
     struct table_part part = part_of(&a->rules, a->table, a->room);
     for (int i = 0; i < WINDOWS; i++) {
@@ -229,7 +231,7 @@ static const struct window *wait_for(struct ahead *a, size_t i)
         if (tried && w->filled && i < w->begin) return NULL;
         if (a->failure.code != 0 && a->using + 1 >= a->filling) return NULL;
         if (tried && i >= w->end) {
-            a->using++; /* its memory may be filled again */
+            a->using ++; /* its memory may be filled again */
             pthread_cond_broadcast(&a->moved);
         } else {
             pthread_cond_wait(&a->moved, &a->lock);

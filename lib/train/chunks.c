@@ -36,7 +36,8 @@ static size_t query_rows(const struct chunks_rules *r, size_t rows)
 
 static int check(const struct chunks_rules *r, struct tabft_failure *f)
 {
-    if (r->n_rows == 0 || r->chunk_rows == 0) return tabft_fail(f, TABFT_INPUT, "chunks: no rows to train on");
+    if (r->n_rows == 0 || r->chunk_rows == 0)
+        return tabft_fail(f, TABFT_INPUT, "chunks: no rows to train on; give a table that has some");
     size_t rows = largest_chunk(r);
     if (query_rows(r, rows) >= rows)
         return tabft_fail(

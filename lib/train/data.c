@@ -18,7 +18,8 @@ static int load_valid(struct train_data *d, const struct train_options *o, struc
     if (d->valid->task != d->table->task)
         FAIL(f, TABFT_INPUT, "%s: its target is %s, that of %s is not; pack it with --schema %s", o->valid,
              d->is_regression ? "of classes" : "for regression", o->data, o->data);
-    if (d->valid->n_rows == 0) FAIL(f, TABFT_INPUT, "%s: has 0 records to validate on", o->valid);
+    if (d->valid->n_rows == 0)
+        FAIL(f, TABFT_INPUT, "%s: has 0 records to validate on; give one with rows, or --validation-split", o->valid);
     TRY(data_check_target(d->valid, f));
     TRY(memory_new(&map, d->table->n_columns, sizeof *map, "the columns", f));
     TRY(memory_new(&d->valid_column, d->n_columns, sizeof *d->valid_column, "the columns", f));

@@ -28,7 +28,7 @@ static int system_failure(struct tabft_failure *f, const char *path, const char 
 
 static bool is_of_a_run(const char *name)
 {
-    static const char *const names[] = {"metrics.jsonl", "model.safetensors", "run.json", "state-", ".lock-",
+    static const char *const names[] = {"metrics.jsonl",  "model.safetensors",  "run.json",  "state-", ".lock-",
                                         ".metrics.jsonl", ".model.safetensors", ".run.json", "..lock-"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(name, names[i], strlen(names[i])) == 0) return true;
