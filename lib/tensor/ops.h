@@ -161,7 +161,7 @@ struct op_bar_loss {
 };
 
 /* Tensors of an operation that are bf16: bit i of `in` is input i, of `d_in` its gradient; out[0], and the gradient of it.
- * What is written so is rounded to the nearest, ties to even. */
+ * What is written so is rounded to the nearest, ties to even. Such tensors begin at multiples of 16 bytes. */
 struct op_bf16 {
     unsigned in, d_in;
     bool out, d_out;

@@ -114,7 +114,7 @@ void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b);
 void load_matrices(uint32_t *x, const uint16_t *row);
 void load_matrices_turned(uint32_t *x, const uint16_t *row);
 /* Copies are made as late as can be: when the thread that asked for them waits. */
-void copy_16(void *shared, const void *from);
+void copy_16(void *shared, const void *from, bool there);
 void copies_wait(void);
 float power_of_2(float x);
 

@@ -418,6 +418,7 @@ static struct problem attention_of(const struct op_call *call)
 {
     struct problem p = {};
     p.s = call->op->attention;
+    p.bf16 = call->op->bf16;
     p.q = (const float *)call->in[0];
     p.k = (const float *)call->in[1];
     p.v = (const float *)call->in[2];
@@ -450,13 +451,13 @@ static bool in_bf16(const void *state) { return ((const struct cuda *)state)->pr
 
 static size_t attention_forward_scratch(const void *state, const struct op *op)
 {
-    return in_bf16(state) ? attention_bf16_scratch(&op->attention, false) : 0;
+    return in_bf16(state) ? attention_bf16_scratch(op, false) : 0;
 }
 
 static size_t attention_scratch(const void *state, const struct op *op)
 {
     const struct op_attention *s = &op->attention;
-    if (in_bf16(state)) return attention_bf16_scratch(s, true);
+    if (in_bf16(state)) return attention_bf16_scratch(op, true);
     return s->sequences * (s->n_context + s->n_query) * s->heads * sizeof(float);
 }
 

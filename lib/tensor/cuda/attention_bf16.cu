@@ -3,10 +3,10 @@
  * the same owners of every sum. A warp owns 32 rows, or 16 where there are few, and keeps them as operands in registers
  * while the other side streams through shared memory, a tile ahead of the products. With 32 rows each matrix that is
  * loaded feeds two products: with 16, shared memory would give less than tensor cores take. Rows of a tile are 8
- * numbers longer than a head, so that the eight rows of a matrix lie in different banks. What streams is read by every
- * block of the other side. Where these are many, it is rounded into scratch memory beforehand: once instead of by each
- * block, half the bytes from L2, and copied without passing through registers, of which prefetching float32 would take
- * those that hold sums. Else blocks round it on its way to shared memory. The bits are the same. */
+ * numbers longer than a head, so that the eight rows of a matrix lie in different banks. What streams is copied to shared
+ * memory without passing through registers, of which a prefetch would take those that hold sums. Tensors that are not
+ * bf16 yet, or whose rows do not begin at multiples of 8 numbers, are brought into that form in scratch memory
+ * beforehand. The bits are the same. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/attention_internal.h"
 
@@ -24,88 +24,71 @@ __host__ __device__ static constexpr unsigned most_warps(int width, unsigned m)
 __host__ __device__ static constexpr unsigned least_blocks(int width) { return width == 128 ? 1 : 2; }
 #define BOUNDS(D, M) __launch_bounds__(most_warps(D, M) * WARP, least_blocks(D))
 
-/* What is rounded beforehand, [sequences][heads][rows][D], rows filled up to whole tiles; NULL: it is not. Rows of
- * tokens are those of the context, filled up, then those of the query. */
-struct rounded {
-    uint16_t *k, *v, *q, *d;
-    struct row_pair *pairs;               /* as q, one for each row */
-    size_t kv_heads, keys, query, tokens; /* rows: of a head's keys; before the query's; of its tokens */
+/* A tensor as the kernels read it: rows of bf16, `width` numbers or as many as kernels are wide, that begin at multiples of
+ * 8 numbers of aligned memory; how far apart they are. */
+struct operand {
+    const uint16_t *at;
+    size_t sequence, token, head;
+};
+__device__ static const uint16_t *row_of(const struct operand &x, size_t sequence, size_t token, size_t head)
+{
+    return x.at + sequence * x.sequence + token * x.token + head * x.head;
+}
+
+/* What kernels read; d: the gradient of the output. */
+struct operands {
+    struct operand k, v, q, d;
+    struct row_pair *pairs;         /* [sequences][heads][tokens]: the context's, filled up to whole tiles, then the query's */
+    size_t kv_heads, query, tokens; /* query: pairs of a head before those of its query tokens */
 };
 
 /* ---- operands ---- */
 
-/* Four numbers of a row from number j on: zeros behind its last, and for a row that is not there. */
-__device__ static float4 four_of(const float *row, bool there, size_t j, size_t width, bool aligned)
-{
-    float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (!there || j >= width) return x;
-    if (aligned) return *(const float4 *)(row + j);
-    x.x = row[j];
-    if (j + 1 < width) x.y = row[j + 1];
-    if (j + 2 < width) x.z = row[j + 2];
-    if (j + 3 < width) x.w = row[j + 3];
-    return x;
-}
-
-/* Rows of float32, `stride` apart, or what was rounded of them, into shared memory of D + 8 numbers a row: `rows`
- * filled up to a multiple of 16 with zeros. Whole after copies_wait and a barrier. */
+/* Rows, `stride` apart, into shared memory of D + 8 numbers a row: `rows` filled up to a multiple of 16 with zeros, and
+ * so is each behind `width`. Whole after copies_wait and a barrier. */
 template <int D>
-__device__ static void load_tile(uint16_t *to, const uint16_t *rounded, const float *from, size_t stride, unsigned rows,
-                                 const struct problem &p)
+__device__ static void load_tile(uint16_t *to, const uint16_t *from, size_t stride, unsigned rows, unsigned width)
 {
-    static constexpr unsigned FOURS = D / 4, EIGHTS = D / 8, AT_ONCE = D < 128 ? 4 : 1;
+    static constexpr unsigned EIGHTS = D / 8;
     const unsigned filled = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    if (rounded != NULL) {
-        for (unsigned i = threadIdx.x; i < filled * EIGHTS; i += blockDim.x)
-            copy_16(to + i / EIGHTS * (D + 8) + i % EIGHTS * 8, rounded + i * 8);
-        return;
-    }
-    for (unsigned begin = threadIdx.x; begin < filled * FOURS; begin += AT_ONCE * blockDim.x) {
-        float4 x[AT_ONCE];
-#pragma unroll
-        for (unsigned n = 0; n < AT_ONCE; n++) {
-            const unsigned i = begin + n * blockDim.x;
-            x[n] = four_of(from + i / FOURS * stride, i / FOURS < rows, i % FOURS * 4, p.s.width, p.aligned);
-        }
-#pragma unroll
-        for (unsigned n = 0; n < AT_ONCE; n++) {
-            const unsigned i = begin + n * blockDim.x;
-            if (i < filled * FOURS)
-                *(uint2 *)(to + i / FOURS * (D + 8) + i % FOURS * 4) = uint2{bf16_pair(x[n].x, x[n].y),
-                                                                             bf16_pair(x[n].z, x[n].w)};
-        }
+    for (unsigned i = threadIdx.x; i < filled * EIGHTS; i += blockDim.x) {
+        const unsigned row = i / EIGHTS, j = i % EIGHTS * 8;
+        const bool there = row < rows && j < width;
+        copy_16(to + row * (D + 8) + j, there ? from + row * stride + j : from, there);
     }
 }
 
-/* a [16 rows][D] of float32 rows. */
+/* a [16 rows][D] of rows. */
 template <int D>
-__device__ static void load_rows(uint32_t (*a)[4], const float *from, size_t stride, unsigned rows,
-                                 const struct problem &p)
+__device__ static void load_rows(uint32_t (*a)[4], const uint16_t *from, size_t stride, unsigned rows, unsigned width)
 {
 #pragma unroll
     for (unsigned step = 0; step < D / 16; step++)
 #pragma unroll
         for (unsigned i = 0; i < 4; i++) {
             const unsigned row = lane_group() + i % 2 * 8, j = 16 * step + 2 * lane_in_group() + i / 2 * 8;
-            const float *at = from + row * stride + j;
-            float2 x = {0.0f, 0.0f};
-            if (row < rows && j < p.s.width) {
-                if (p.aligned) x = *(const float2 *)at;
-                else x = float2{at[0], j + 1 < p.s.width ? at[1] : 0.0f};
-            }
-            a[step][i] = bf16_pair(x.x, x.y);
+            a[step][i] = row < rows && j < width ? *(const uint32_t *)(from + row * stride + j) : 0;
         }
 }
 /* Those of a warp, M tiles of them. */
 template <int D, unsigned M>
-__device__ static void load_rows_of_warp(uint32_t (*a)[D / 16][4], const float *from, size_t stride, unsigned first,
+__device__ static void load_rows_of_warp(uint32_t (*a)[D / 16][4], const uint16_t *from, size_t stride, unsigned first,
                                          unsigned rows, const struct problem &p)
 {
 #pragma unroll
     for (unsigned m = 0; m < M; m++) {
         const unsigned row = first + TILE_ROWS * m;
-        load_rows<D>(a[m], from + row * stride, stride, row < rows ? rows - row : 0, p);
+        load_rows<D>(a[m], from + row * stride, stride, row < rows ? rows - row : 0, (unsigned)p.s.width);
     }
+}
+
+/* Writes a warp's 16 rows, or those there are, from number `at` of a tensor on. */
+template <int D>
+__device__ static void store(const struct tile_c *sum, const float *factor, size_t rows, size_t stride, bool add, bool bf16,
+                             const struct problem &p, float *to, size_t at)
+{
+    if (bf16) store_rows<D>(sum, factor, rows, p.s.width, stride, false, p.aligned, (struct bf16 *)(void *)to + at);
+    else store_rows<D>(sum, factor, rows, p.s.width, stride, add, p.aligned, to + at);
 }
 
 /* sum [M 16 rows][n..n + 1][8 rows of the tile] += a times 16 of those, turned. */
@@ -155,38 +138,47 @@ __device__ static void add_products(struct tile_c (*sum)[D / 8], const uint32_t 
 
 /* ---- before the kernels ---- */
 
-/* The token that a row of `rounded` is; that of none: all of them. */
-__device__ static size_t token_of(const struct op_attention &s, const struct rounded &r, size_t row)
+/* Four numbers of a row from number j on: zeros behind its last. */
+template <typename X> __device__ static float4 four_of(const X *row, size_t j, size_t width, bool aligned)
+{
+    float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (j >= width) return x;
+    if (aligned) return four_at(row + j);
+    x.x = row[j];
+    if (j + 1 < width) x.y = row[j + 1];
+    if (j + 2 < width) x.z = row[j + 2];
+    if (j + 3 < width) x.w = row[j + 3];
+    return x;
+}
+
+/* to [sequences][tokens][heads][each], `each` being what kernels are wide; one thread for eight numbers. */
+template <typename X>
+__global__ static void round_rows(const struct problem p, size_t tokens, size_t heads, size_t each, const X *from,
+                                  const struct op_attention_stride stride, uint16_t *to)
+{
+    const size_t eights = each / 8;
+    for (size_t i = thread_in_grid(); i < p.s.sequences * tokens * heads * eights; i += threads_in_grid()) {
+        const size_t j = i % eights * 8, head = i / eights % heads, token = i / eights / heads % tokens;
+        const X *at = from + place(stride, i / eights / heads / tokens, token) + head * p.s.width;
+        const float4 x = four_of(at, j, p.s.width, p.aligned), y = four_of(at, j + 4, p.s.width, p.aligned);
+        *(uint4 *)(to + i * 8) = uint4{bf16_pair(x.x, x.y), bf16_pair(x.z, x.w), bf16_pair(y.x, y.y),
+                                       bf16_pair(y.z, y.w)};
+    }
+}
+
+/* The token that a pair is of; where there is none: all of them. */
+__device__ static size_t token_of(const struct op_attention &s, const struct operands &r, size_t row)
 {
     const size_t tokens = s.n_context + s.n_query;
     if (row < r.query) return row < s.n_context ? row : tokens;
     return smaller(row - r.query + s.n_context, tokens);
 }
 
-/* to [sequences][heads][rows][D], one thread for eight numbers. Of keys where `keys`, else of tokens. */
-template <int D>
-__global__ static void round_rows(const struct problem p, const struct rounded r, bool keys, const float *from,
-                                  const struct op_attention_stride stride, uint16_t *to)
-{
-    static constexpr size_t EIGHTS = D / 8;
-    const size_t heads = keys ? r.kv_heads : p.s.heads, rows = keys ? r.keys : r.tokens,
-                 last = keys ? p.s.n_keys : p.s.n_context + p.s.n_query;
-    for (size_t i = thread_in_grid(); i < p.s.sequences * heads * rows * EIGHTS; i += threads_in_grid()) {
-        const size_t j = i % EIGHTS * 8, row = i / EIGHTS % rows, head = i / EIGHTS / rows % heads;
-        const size_t sequence = i / EIGHTS / rows / heads, token = keys ? row : token_of(p.s, r, row);
-        const float *at = from + place(stride, sequence, token) + head * p.s.width;
-        const float4 x = four_of(at, token < last, j, p.s.width, p.aligned);
-        const float4 y = four_of(at, token < last, j + 4, p.s.width, p.aligned);
-        *(uint4 *)(to + i * 8) = uint4{bf16_pair(x.x, x.y), bf16_pair(x.z, x.w), bf16_pair(y.x, y.y),
-                                       bf16_pair(y.z, y.w)};
-    }
-}
-
 static constexpr unsigned PAIR_LANES = 8;
 
 /* Of each row what backward starts from, PAIR_LANES lanes a row. The mean is that of the slopes as the products see them:
  * with the gradient of the output rounded. */
-__global__ static void pair_rows(const struct problem p, const struct rounded r)
+template <typename O> __global__ static void pair_rows(const struct problem p, const struct operands r, const O *o)
 {
     for (size_t i = thread_in_grid(); i < p.s.sequences * p.s.heads * r.tokens * PAIR_LANES; i += threads_in_grid()) {
         const size_t row = i / PAIR_LANES % r.tokens, head = i / PAIR_LANES / r.tokens % p.s.heads;
@@ -194,8 +186,10 @@ __global__ static void pair_rows(const struct problem p, const struct rounded r)
         const bool there = token < p.s.n_context + p.s.n_query;
         float sum = 0.0f;
         if (there) {
-            const size_t at = place(p.s.o, sequence, token) + head * p.s.width;
-            for (size_t j = i % PAIR_LANES; j < p.s.width; j += PAIR_LANES) sum += p.o[at + j] * bf16_rounded(p.d_out[at + j]);
+            const O *out = o + place(p.s.o, sequence, token) + head * p.s.width;
+            const uint16_t *d = row_of(r.d, sequence, token, head);
+            for (size_t j = i % PAIR_LANES; j < p.s.width; j += PAIR_LANES)
+                sum += out[j] * float_of((uint32_t)d[j] << 16);
         }
         for (int step = 1; step < (int)PAIR_LANES; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
         if (i % PAIR_LANES > 0) continue;
@@ -216,22 +210,17 @@ template <int D> __device__ static uint16_t *tile_at(float *room, unsigned tile_
 
 /* A tile of keys of a sequence and its values. */
 template <int D>
-__device__ static void load_keys(const struct problem &p, const struct rounded &r, unsigned sequence, unsigned kv_head,
+__device__ static void load_keys(const struct problem &p, const struct operands &r, unsigned sequence, unsigned kv_head,
                                  unsigned key, float *room, unsigned tile_rows)
 {
-    const size_t column = kv_head * p.s.width;
-    const unsigned keys = (unsigned)smaller(TILE, p.s.n_keys - key);
-    const size_t head = ((sequence * r.kv_heads + kv_head) * r.keys + key) * D;
-    const unsigned buffer = key / TILE % 2;
-    load_tile<D>(tile_at<D>(room, tile_rows, buffer, 0), r.k == NULL ? NULL : r.k + head,
-                 p.k + place(p.s.k, sequence, key) + column, p.s.k.token, keys, p);
-    load_tile<D>(tile_at<D>(room, tile_rows, buffer, 1), r.v == NULL ? NULL : r.v + head,
-                 p.v + place(p.s.v, sequence, key) + column, p.s.v.token, keys, p);
+    const unsigned keys = (unsigned)smaller(TILE, p.s.n_keys - key), buffer = key / TILE % 2, width = (unsigned)p.s.width;
+    load_tile<D>(tile_at<D>(room, tile_rows, buffer, 0), row_of(r.k, sequence, key, kv_head), r.k.token, keys, width);
+    load_tile<D>(tile_at<D>(room, tile_rows, buffer, 1), row_of(r.v, sequence, key, kv_head), r.v.token, keys, width);
 }
 
 /* Waits for the tile of keys from `key` on and asks for the one behind it. Gives how many keys the tile has. */
 template <int D>
-__device__ static unsigned next_keys(const struct problem &p, const struct rounded &r, const struct unit &u, unsigned key,
+__device__ static unsigned next_keys(const struct problem &p, const struct operands &r, const struct unit &u, unsigned key,
                                      float *room, unsigned tile_rows)
 {
     const unsigned left = (unsigned)p.s.n_keys - key;
@@ -316,24 +305,23 @@ __device__ static void attend_tile(float scale2, const uint32_t (*q)[D / 16][4],
 }
 
 template <int D, unsigned M>
-__global__ static void BOUNDS(D, M) attend_bf16(const struct problem p, const struct rounded rounded,
+__global__ static void BOUNDS(D, M) attend_bf16(const struct problem p, const struct operands operands,
                                                 const struct cut cut, unsigned tile_rows, size_t units)
 {
     SHARED_FLOATS(room);
     const unsigned warp_row = threadIdx.x / WARP * TILE_ROWS * M, n_keys = (unsigned)p.s.n_keys;
     for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
         const struct unit u = unit_of(p, cut, number);
-        const size_t column = u.head * p.s.width;
         uint32_t q[M][D / 16][4];
         struct tile_c o[M][D / 8] = {};
         struct running r[M][2];
         for (unsigned m = 0; m < M; m++) r[m][0] = r[m][1] = running{-INFINITY, 0.0f};
-        load_keys<D>(p, rounded, u.sequence, u.kv_head, 0, room, tile_rows);
-        load_rows_of_warp<D, M>(q, p.q + place(p.s.q, u.sequence, u.token) + column, p.s.q.token, warp_row, u.rows, p);
+        load_keys<D>(p, operands, u.sequence, u.kv_head, 0, room, tile_rows);
+        load_rows_of_warp<D, M>(q, row_of(operands.q, u.sequence, u.token, u.head), operands.q.token, warp_row, u.rows, p);
         for (unsigned key = 0; key < n_keys; key += TILE) {
             const uint16_t *k = tile_at<D>(room, tile_rows, key / TILE % 2, 0),
                            *v = tile_at<D>(room, tile_rows, key / TILE % 2, 1);
-            const unsigned keys = next_keys<D>(p, rounded, u, key, room, tile_rows);
+            const unsigned keys = next_keys<D>(p, operands, u, key, room, tile_rows);
             if (keys == TILE) attend_tile<D, M, true>(p.scale2, q, k, v, keys, o, r);
             else attend_tile<D, M, false>(p.scale2, q, k, v, keys, o, r);
         }
@@ -343,8 +331,8 @@ __global__ static void BOUNDS(D, M) attend_bf16(const struct problem p, const st
             float factor[2];
             for (unsigned i = 0; i < 2; i++) factor[i] = 1.0f / row_sum(r[m][i].sum);
             if (first >= u.rows) continue;
-            store_rows<D>(o[m], factor, u.rows - first, p.s.width, p.s.o.token, false, p.aligned,
-                          p.o + place(p.s.o, u.sequence, u.token + first) + column);
+            store<D>(o[m], factor, u.rows - first, p.s.o.token, false, p.bf16.out, p, p.o,
+                     place(p.s.o, u.sequence, u.token + first) + u.head * p.s.width);
             for (unsigned i = 0; i < 2 && lane_in_group() == 0; i++) {
                 const unsigned row = first + lane_group() + 8 * i;
                 if (row >= u.rows) continue;
@@ -394,23 +382,21 @@ __device__ static void slope_tile(float scale2, const uint32_t (*q)[D / 16][4], 
 }
 
 template <int D, unsigned M>
-__global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, const struct rounded rounded,
+__global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, const struct operands operands,
                                                       const struct cut cut, unsigned tile_rows, size_t units)
 {
     SHARED_FLOATS(room);
     const unsigned warp_row = threadIdx.x / WARP * TILE_ROWS * M, n_keys = (unsigned)p.s.n_keys;
     for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
         const struct unit u = unit_of(p, cut, number);
-        const size_t column = u.head * p.s.width;
-        const size_t row = u.token < p.s.n_context ? u.token : u.token - p.s.n_context + rounded.query;
-        const struct row_pair *pairs = rounded.pairs + (u.sequence * p.s.heads + u.head) * rounded.tokens + row;
+        const size_t row = u.token < p.s.n_context ? u.token : u.token - p.s.n_context + operands.query;
+        const struct row_pair *pairs = operands.pairs + (u.sequence * p.s.heads + u.head) * operands.tokens + row;
         uint32_t q[M][D / 16][4], d[M][D / 16][4];
         struct row_pair rows[M][2];
         struct tile_c dq[M][D / 8] = {};
-        load_keys<D>(p, rounded, u.sequence, u.kv_head, 0, room, tile_rows);
-        load_rows_of_warp<D, M>(q, p.q + place(p.s.q, u.sequence, u.token) + column, p.s.q.token, warp_row, u.rows, p);
-        load_rows_of_warp<D, M>(d, p.d_out + place(p.s.o, u.sequence, u.token) + column, p.s.o.token, warp_row, u.rows,
-                                p);
+        load_keys<D>(p, operands, u.sequence, u.kv_head, 0, room, tile_rows);
+        load_rows_of_warp<D, M>(q, row_of(operands.q, u.sequence, u.token, u.head), operands.q.token, warp_row, u.rows, p);
+        load_rows_of_warp<D, M>(d, row_of(operands.d, u.sequence, u.token, u.head), operands.d.token, warp_row, u.rows, p);
         for (unsigned i = 0; i < 2 * M; i++) {
             const size_t own = warp_row + lane_group() + 8 * i;
             rows[i / 2][i % 2] = own < u.rows ? pairs[own] : row_pair{INFINITY, 0.0f};
@@ -418,7 +404,7 @@ __global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, co
         for (unsigned key = 0; key < n_keys; key += TILE) {
             const uint16_t *k = tile_at<D>(room, tile_rows, key / TILE % 2, 0),
                            *v = tile_at<D>(room, tile_rows, key / TILE % 2, 1);
-            const unsigned keys = next_keys<D>(p, rounded, u, key, room, tile_rows);
+            const unsigned keys = next_keys<D>(p, operands, u, key, room, tile_rows);
             if (keys == TILE) slope_tile<D, M, true>(p.scale2, q, d, k, v, keys, rows, dq);
             else slope_tile<D, M, false>(p.scale2, q, d, k, v, keys, rows, dq);
         }
@@ -427,8 +413,8 @@ __global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, co
         for (unsigned m = 0; m < M; m++) {
             const unsigned first = warp_row + TILE_ROWS * m;
             if (first < u.rows)
-                store_rows<D>(dq[m], factor, u.rows - first, p.s.width, p.s.q.token, p.add_q, p.aligned,
-                              p.dq + place(p.s.q, u.sequence, u.token + first) + column);
+                store<D>(dq[m], factor, u.rows - first, p.s.q.token, p.add_q, (p.bf16.d_in & 1) != 0, p, p.dq,
+                         place(p.s.q, u.sequence, u.token + first) + u.head * p.s.width);
         }
         __syncthreads(); /* before the next unit's keys */
     }
@@ -482,20 +468,21 @@ static_assert(sizeof(struct keys_room) % 16 == 0, "tiles behind it are aligned")
 
 /* A tile of the stream: queries, and the gradients of their outputs. */
 template <int D>
-__device__ static void load_stream(const struct problem &p, const struct rounded &r, const struct stream &s,
+__device__ static void load_stream(const struct problem &p, const struct operands &r, const struct stream &s,
                                    float *room, unsigned tile_rows, unsigned buffer)
 {
     struct keys_room *own = (struct keys_room *)room;
     const unsigned sequence = own->unit.sequence;
-    const size_t token = (s.query ? p.s.n_context : 0) + s.row, column = s.head * p.s.width;
+    const size_t token = (s.query ? p.s.n_context : 0) + s.row;
+    const unsigned width = (unsigned)p.s.width;
     const size_t row = (sequence * p.s.heads + s.head) * r.tokens + (s.query ? r.query : 0) + s.row;
     if (s.rows == 0) return;
-    load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 0), r.q == NULL ? NULL : r.q + row * D,
-                 p.q + place(p.s.q, sequence, token) + column, p.s.q.token, s.rows, p);
-    load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 1), r.d == NULL ? NULL : r.d + row * D,
-                 p.d_out + place(p.s.o, sequence, token) + column, p.s.o.token, s.rows, p);
+    load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 0), row_of(r.q, sequence, token, s.head), r.q.token,
+                 s.rows, width);
+    load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 1), row_of(r.d, sequence, token, s.head), r.d.token,
+                 s.rows, width);
     for (unsigned i = threadIdx.x; i < TILE / 2; i += blockDim.x)
-        copy_16(&own->pairs[buffer][2 * i], r.pairs + row + 2 * i);
+        copy_16(&own->pairs[buffer][2 * i], r.pairs + row + 2 * i, true);
 }
 
 /* One tile of rows for the slopes of a warp's keys and values. Rows that are not there have zeros, and weigh nothing.
@@ -533,30 +520,29 @@ __device__ static void key_slopes(float scale2, const uint32_t (*k)[D / 16][4], 
 
 /* A warp's keys or values, and the gradient of such. */
 template <int D, unsigned M>
-__device__ static void load_owned(uint32_t (*a)[D / 16][4], const float *from, const struct op_attention_stride &stride,
-                                  const struct keys_unit &u, unsigned warp_key, const struct problem &p)
+__device__ static void load_owned(uint32_t (*a)[D / 16][4], const struct operand &from, const struct keys_unit &u,
+                                  unsigned warp_key, const struct problem &p)
 {
-    load_rows_of_warp<D, M>(a, from + place(stride, u.sequence, u.key) + u.kv_head * p.s.width, stride.token, warp_key,
-                            u.keys, p);
+    load_rows_of_warp<D, M>(a, row_of(from, u.sequence, u.key, u.kv_head), from.token, warp_key, u.keys, p);
 }
 template <int D, unsigned M>
 __device__ static void store_owned(const struct tile_c (*sum)[D / 8], float scale, float *to,
                                    const struct op_attention_stride &stride, const struct keys_unit &u,
-                                   unsigned warp_key, bool add, const struct problem &p)
+                                   unsigned warp_key, bool add, bool bf16, const struct problem &p)
 {
     const float factor[2] = {scale, scale};
 #pragma unroll
     for (unsigned m = 0; m < M; m++) {
         const unsigned first = warp_key + TILE_ROWS * m;
         if (first < u.keys)
-            store_rows<D>(sum[m], factor, u.keys - first, p.s.width, stride.token, add, p.aligned,
-                          to + place(stride, u.sequence, u.key + first) + u.kv_head * p.s.width);
+            store<D>(sum[m], factor, u.keys - first, stride.token, add, bf16, p, to,
+                     place(stride, u.sequence, u.key + first) + u.kv_head * p.s.width);
     }
 }
 
 /* A unit: a block's keys of one key-value head of one sequence; all rows of all heads that use it. */
 template <int D, unsigned M>
-__global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const struct rounded rounded,
+__global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const struct operands operands,
                                                    const struct cut cut, unsigned tile_rows, size_t units)
 {
     SHARED_FLOATS(room);
@@ -565,7 +551,7 @@ __global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const
     for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
         if (threadIdx.x == 0) {
             const size_t key = number % cut.tiles[0] * cut.rows, head = number / cut.tiles[0];
-            own->unit = keys_unit{(unsigned)(head / rounded.kv_heads), (unsigned)(head % rounded.kv_heads),
+            own->unit = keys_unit{(unsigned)(head / operands.kv_heads), (unsigned)(head % operands.kv_heads),
                                   (unsigned)key, (unsigned)smaller(cut.rows, p.s.n_keys - key)};
             own->stream[0] = first_of(p, own->unit.kv_head);
             own->stream[1] = behind(p, own->unit.kv_head, own->stream[0]);
@@ -573,20 +559,20 @@ __global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const
         __syncthreads();
         uint32_t k[M][D / 16][4], v[M][D / 16][4];
         struct tile_c dk[M][D / 8] = {}, dv[M][D / 8] = {};
-        load_stream<D>(p, rounded, own->stream[0], room, tile_rows, 0);
-        load_owned<D, M>(k, p.k, p.s.k, own->unit, warp_key, p);
-        load_owned<D, M>(v, p.v, p.s.v, own->unit, warp_key, p);
+        load_stream<D>(p, operands, own->stream[0], room, tile_rows, 0);
+        load_owned<D, M>(k, operands.k, own->unit, warp_key, p);
+        load_owned<D, M>(v, operands.v, own->unit, warp_key, p);
         for (unsigned i = 0; own->stream[i % 3].rows > 0; i++) {
             copies_wait();
             __syncthreads(); /* the tile is there, and everybody has done with the one before */
             if (threadIdx.x == 0) own->stream[(i + 2) % 3] = behind(p, own->unit.kv_head, own->stream[(i + 1) % 3]);
-            load_stream<D>(p, rounded, own->stream[(i + 1) % 3], room, tile_rows, (i + 1) % 2);
+            load_stream<D>(p, operands, own->stream[(i + 1) % 3], room, tile_rows, (i + 1) % 2);
             key_slopes<D, M>(p.scale2, k, v, tile_at<D>(room + ROOM_FLOATS, tile_rows, i % 2, 0),
                              tile_at<D>(room + ROOM_FLOATS, tile_rows, i % 2, 1), own->pairs[i % 2],
                              own->stream[i % 3].rows, dk, dv);
         }
-        store_owned<D, M>(dk, p.scale, p.dk, p.s.k, own->unit, warp_key, p.add_k, p);
-        store_owned<D, M>(dv, 1.0f, p.dv, p.s.v, own->unit, warp_key, p.add_v, p);
+        store_owned<D, M>(dk, p.scale, p.dk, p.s.k, own->unit, warp_key, p.add_k, (p.bf16.d_in & 2) != 0, p);
+        store_owned<D, M>(dv, 1.0f, p.dv, p.s.v, own->unit, warp_key, p.add_v, (p.bf16.d_in & 4) != 0, p);
         __syncthreads(); /* before the next unit's rows */
     }
 }
@@ -594,12 +580,13 @@ __global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const
 /* ---- launches ---- */
 
 /* How a problem is cut: its rows and its keys, each for the kernels that own them, with 32 a warp (`wide`) or 16; and
- * what is rounded beforehand, for how many sequences at once. */
+ * what is brought into the form of operands beforehand, for how many sequences at once. */
+enum { OPERAND_Q, OPERAND_K, OPERAND_V, OPERAND_D, OPERANDS };
 struct way {
     int width; /* of the kernels */
     struct cut rows, keys;
-    bool wide, wide_keys, rounds_keys, rounds_rows;
-    size_t kv_heads, filled_keys, filled_context, filled_tokens;
+    bool wide, wide_keys, rounds[OPERANDS];
+    size_t kv_heads, filled_context, filled_tokens;
     size_t sequences, bytes; /* at once, and their scratch memory */
 };
 
@@ -618,22 +605,37 @@ static bool choose_wide(int width, size_t n_context, size_t n_query, struct cut 
 
 static size_t filled(size_t rows) { return blocks_of(rows, TILE) * TILE; }
 
-static struct way way_of(const struct op_attention *s, bool backward)
+/* Whether rows begin at multiples of 8 numbers; the tensor itself is aligned. */
+static bool in_eights(const struct op_attention_stride &s)
 {
-    static constexpr size_t BLOCKS_WORTH_IT = 3; /* that read what streams */
+    return s.sequence % 8 == 0 && s.token % 8 == 0 && s.column % 8 == 0;
+}
+
+static size_t tokens_of(const struct op_attention &s, int which)
+{
+    return which == OPERAND_K || which == OPERAND_V ? s.n_keys : s.n_context + s.n_query;
+}
+static size_t heads_of(const struct op_attention &s, int which)
+{
+    return which == OPERAND_K || which == OPERAND_V ? kv_heads_of(s) : s.heads;
+}
+
+static struct way way_of(const struct op_attention *s, const struct op_bf16 *bf16, bool backward)
+{
+    const bool is_bf16[OPERANDS] = {(bf16->in & 1) != 0, (bf16->in & 2) != 0, (bf16->in & 4) != 0, bf16->d_out};
+    const struct op_attention_stride *const strides[OPERANDS] = {&s->q, &s->k, &s->v, &s->o};
     struct way w = {};
+    size_t each = 0;
     w.width = s->width <= 16 ? 16 : s->width <= 32 ? 32 : s->width <= 64 ? 64 : 128;
     w.wide = choose_wide(w.width, s->n_context, s->n_query, &w.rows);
     w.wide_keys = choose_wide(w.width, s->n_keys, 0, &w.keys);
-    w.rounds_keys = w.rows.tiles[0] + w.rows.tiles[1] >= BLOCKS_WORTH_IT;
-    w.rounds_rows = backward && w.keys.tiles[0] >= BLOCKS_WORTH_IT;
     w.kv_heads = kv_heads_of(*s);
-    w.filled_keys = filled(s->n_keys);
     w.filled_context = filled(s->n_context);
     w.filled_tokens = w.filled_context + filled(s->n_query);
-    const size_t number = 2 * (size_t)w.width; /* bytes of a row */
-    size_t each = w.rounds_keys ? 2 * w.kv_heads * w.filled_keys * number : 0;
-    if (w.rounds_rows) each += 2 * s->heads * w.filled_tokens * number;
+    for (int i = 0; i < (backward ? OPERANDS : OPERAND_D); i++) {
+        w.rounds[i] = !is_bf16[i] || s->width % 8 != 0 || !in_eights(*strides[i]);
+        if (w.rounds[i]) each += tokens_of(*s, i) * heads_of(*s, i) * (size_t)w.width * sizeof(uint16_t);
+    }
     if (backward) each += s->heads * w.filled_tokens * sizeof(struct row_pair);
     w.sequences = each == 0 || each * s->sequences <= ROUNDED_MOST ? s->sequences : ROUNDED_MOST / each;
     if (w.sequences == 0) w.sequences = 1;
@@ -641,45 +643,68 @@ static struct way way_of(const struct op_attention *s, bool backward)
     return w;
 }
 
-/* Where what is rounded lies in scratch memory. */
-static struct rounded rounded_in(const struct way *w, const struct op_attention *s, char *at)
+static const float *moved(const float *x, bool bf16, size_t n)
 {
-    struct rounded r = {};
-    const size_t keys = w->sequences * w->kv_heads * w->filled_keys * (size_t)w->width,
-                 rows = w->sequences * s->heads * w->filled_tokens * (size_t)w->width;
-    r.kv_heads = w->kv_heads;
-    r.keys = w->filled_keys;
-    r.query = w->filled_context;
-    r.tokens = w->filled_tokens;
-    if (w->rounds_keys) {
-        r.k = (uint16_t *)at;
-        r.v = r.k + keys;
-        at = (char *)(r.v + keys);
-    }
-    if (w->rounds_rows) {
-        r.q = (uint16_t *)at;
-        r.d = r.q + rows;
-        at = (char *)(r.d + rows);
-    }
-    r.pairs = (struct row_pair *)at;
-    return r;
+    if (x == NULL) return NULL;
+    return bf16 ? (const float *)(const void *)((const struct bf16 *)(const void *)x + n) : x + n;
 }
+static float *moved(float *x, bool bf16, size_t n) { return (float *)(uintptr_t)moved((const float *)x, bf16, n); }
 
 /* The problem of some of its sequences. */
 static struct problem sequences_of(const struct problem &all, size_t first, size_t count)
 {
+    const struct op_bf16 &b = all.bf16;
     struct problem p = all;
     p.s.sequences = count;
-    p.q += first * p.s.q.sequence;
-    p.k += first * p.s.k.sequence;
-    p.v += first * p.s.v.sequence;
-    p.o += first * p.s.o.sequence;
+    p.q = moved(p.q, (b.in & 1) != 0, first * p.s.q.sequence);
+    p.k = moved(p.k, (b.in & 2) != 0, first * p.s.k.sequence);
+    p.v = moved(p.v, (b.in & 4) != 0, first * p.s.v.sequence);
+    p.o = moved(p.o, b.out, first * p.s.o.sequence);
     p.statistics += first * p.s.statistics.sequence;
-    if (p.d_out != NULL) p.d_out += first * p.s.o.sequence;
-    if (p.dq != NULL) p.dq += first * p.s.q.sequence;
-    if (p.dk != NULL) p.dk += first * p.s.k.sequence;
-    if (p.dv != NULL) p.dv += first * p.s.v.sequence;
+    p.d_out = moved(p.d_out, b.d_out, first * p.s.o.sequence);
+    p.dq = moved(p.dq, (b.d_in & 1) != 0, first * p.s.q.sequence);
+    p.dk = moved(p.dk, (b.d_in & 2) != 0, first * p.s.k.sequence);
+    p.dv = moved(p.dv, (b.d_in & 4) != 0, first * p.s.v.sequence);
     return p;
+}
+
+/* A tensor as an operand: as it is, or brought into that form at *scratch, which it then moves on. */
+static struct operand operand_of(struct cuda *c, const struct problem &p, const struct way &w, int which, const float *x,
+                                 bool bf16, const struct op_attention_stride &stride, uint16_t **scratch)
+{
+    const size_t tokens = tokens_of(p.s, which), heads = heads_of(p.s, which), each = (size_t)w.width,
+                 count = p.s.sequences * tokens * heads * each;
+    if (!w.rounds[which])
+        return operand{(const uint16_t *)(const void *)x + stride.column, stride.sequence, stride.token, p.s.width};
+    uint16_t *const to = *scratch;
+    *scratch += count;
+    if (bf16)
+        LAUNCH(round_rows<struct bf16>, grid_of(count / 8, BLOCK), BLOCK, 0, c->stream, p, tokens, heads, each,
+               (const struct bf16 *)(const void *)x, stride, to);
+    else LAUNCH(round_rows<float>, grid_of(count / 8, BLOCK), BLOCK, 0, c->stream, p, tokens, heads, each, x, stride, to);
+    cuda_launched(c, "rounding for attention");
+    return operand{to, tokens * heads * each, heads * each, each};
+}
+
+/* What kernels read, in scratch memory where it must be. */
+static struct operands operands_of(struct cuda *c, const struct problem &p, const struct way &w, bool backward, void *scratch)
+{
+    uint16_t *at = (uint16_t *)scratch;
+    struct operands r = {};
+    r.kv_heads = w.kv_heads;
+    r.query = w.filled_context;
+    r.tokens = w.filled_tokens;
+    r.q = operand_of(c, p, w, OPERAND_Q, p.q, (p.bf16.in & 1) != 0, p.s.q, &at);
+    r.k = operand_of(c, p, w, OPERAND_K, p.k, (p.bf16.in & 2) != 0, p.s.k, &at);
+    r.v = operand_of(c, p, w, OPERAND_V, p.v, (p.bf16.in & 4) != 0, p.s.v, &at);
+    if (!backward) return r;
+    r.d = operand_of(c, p, w, OPERAND_D, p.d_out, p.bf16.d_out, p.s.o, &at);
+    r.pairs = (struct row_pair *)at;
+    const unsigned grid = grid_of(p.s.sequences * p.s.heads * r.tokens * PAIR_LANES, BLOCK);
+    if (p.bf16.out) LAUNCH(pair_rows<struct bf16>, grid, BLOCK, 0, c->stream, p, r, (const struct bf16 *)(const void *)p.o);
+    else LAUNCH(pair_rows<float>, grid, BLOCK, 0, c->stream, p, r, (const float *)p.o);
+    cuda_launched(c, "attention's rows");
+    return r;
 }
 
 static bool in_fours(const void *x, const struct op_attention_stride &s)
@@ -701,7 +726,7 @@ template <int D> static size_t buffers_of(size_t most, bool single)
 }
 
 template <int D, unsigned M>
-static void launch_rows(struct cuda *c, const struct problem &p, const struct rounded &r, const struct cut &cut,
+static void launch_rows(struct cuda *c, const struct problem &p, const struct operands &r, const struct cut &cut,
                         bool backward)
 {
     const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
@@ -714,7 +739,7 @@ static void launch_rows(struct cuda *c, const struct problem &p, const struct ro
 }
 
 template <int D, unsigned M>
-static void launch_keys(struct cuda *c, const struct problem &p, const struct rounded &r, const struct cut &cut)
+static void launch_keys(struct cuda *c, const struct problem &p, const struct operands &r, const struct cut &cut)
 {
     const size_t units = p.s.sequences * r.kv_heads * cut.tiles[0];
     const size_t longest = p.s.n_context > p.s.n_query ? p.s.n_context : p.s.n_query;
@@ -727,46 +752,30 @@ static void launch_keys(struct cuda *c, const struct problem &p, const struct ro
 }
 
 template <int D>
-static void round_beforehand(struct cuda *c, const struct problem &p, const struct rounded &r, bool keys,
-                             const float *from, const struct op_attention_stride &stride, uint16_t *to)
-{
-    if (to == NULL) return;
-    const size_t rows = keys ? r.kv_heads * r.keys : p.s.heads * r.tokens;
-    LAUNCH(round_rows<D>, grid_of(p.s.sequences * rows * (D / 8), BLOCK), BLOCK, 0, c->stream, p, r, keys, from, stride,
-           to);
-    cuda_launched(c, "rounding for attention");
-}
-
-template <int D>
-static void launch(struct cuda *c, const struct problem &p, const struct rounded &r, const struct way &way,
+static void launch(struct cuda *c, const struct problem &p, const struct operands &r, const struct way &way,
                    bool backward)
 {
     static constexpr unsigned WIDE = D == 32 || D == 64 ? 2 : 1;
-    round_beforehand<D>(c, p, r, true, p.k, p.s.k, r.k);
-    round_beforehand<D>(c, p, r, true, p.v, p.s.v, r.v);
-    if (backward) {
-        round_beforehand<D>(c, p, r, false, p.q, p.s.q, r.q);
-        round_beforehand<D>(c, p, r, false, p.d_out, p.s.o, r.d);
-        LAUNCH(pair_rows, grid_of(p.s.sequences * p.s.heads * r.tokens * PAIR_LANES, BLOCK), BLOCK, 0, c->stream, p, r);
-        cuda_launched(c, "attention's rows");
-    }
     if (!backward || p.dq != NULL)
         way.wide ? launch_rows<D, WIDE>(c, p, r, way.rows, backward) : launch_rows<D, 1>(c, p, r, way.rows, backward);
     if (backward) way.wide_keys ? launch_keys<D, WIDE>(c, p, r, way.keys) : launch_keys<D, 1>(c, p, r, way.keys);
 }
 
-size_t attention_bf16_scratch(const struct op_attention *s, bool backward) { return way_of(s, backward).bytes; }
+size_t attention_bf16_scratch(const struct op *op, bool backward)
+{
+    return way_of(&op->attention, &op->bf16, backward).bytes;
+}
 
 void attention_bf16(struct cuda *c, struct problem p, void *scratch, bool backward)
 {
-    const struct way way = way_of(&p.s, backward);
-    const struct rounded rounded = rounded_in(&way, &p.s, (char *)scratch);
+    const struct way way = way_of(&p.s, &p.bf16, backward);
     p.aligned = is_aligned(p);
     for (size_t first = 0; first < p.s.sequences; first += way.sequences) {
         const struct problem some = sequences_of(p, first, smaller(way.sequences, p.s.sequences - first));
-        if (way.width == 16) launch<16>(c, some, rounded, way, backward);
-        else if (way.width == 32) launch<32>(c, some, rounded, way, backward);
-        else if (way.width == 64) launch<64>(c, some, rounded, way, backward);
-        else launch<128>(c, some, rounded, way, backward);
+        const struct operands r = operands_of(c, some, way, backward, scratch);
+        if (way.width == 16) launch<16>(c, some, r, way, backward);
+        else if (way.width == 32) launch<32>(c, some, r, way, backward);
+        else if (way.width == 64) launch<64>(c, some, r, way, backward);
+        else launch<128>(c, some, r, way, backward);
     }
 }

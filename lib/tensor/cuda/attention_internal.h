@@ -14,6 +14,7 @@ static constexpr unsigned TILE = 64, TILE_ROWS = 16, MOST_WIDTH = 128;
 /* What both operations are to the kernels. Votes: one sequence of query tokens, a head of keys for each of queries. */
 struct problem {
     struct op_attention s;
+    struct op_bf16 bf16; /* what is bf16 though its pointer is to float */
     float scale, scale2; /* 1 / sqrt(width), and times log2(e) */
     const float *q, *k, *v;
     float *o, *statistics;
@@ -73,11 +74,23 @@ __device__ static inline float row_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/* Two numbers that lie beside each other, at an even place. */
+__device__ static inline void put_two(float *to, bool add, float x, float y)
+{
+    float2 *both = (float2 *)to;
+    *both = add ? float2{both->x + x, both->y + y} : float2{x, y};
+}
+__device__ static inline void put_two(struct bf16 *to, bool add, float x, float y)
+{
+    (void)add;
+    *(uint32_t *)to = bf16_pair(x, y);
+}
+
 /* Writes, of a warp's 16 rows, those there are: numbers (row, column) of sum times factor[0], of the lower eight rows,
  * or factor[1]. `pairs`: two at a time. */
-template <int D>
+template <int D, typename T>
 __device__ static inline void store_rows(const struct tile_c *sum, const float *factor, size_t rows, size_t width,
-                                         size_t stride, bool add, bool pairs, float *to)
+                                         size_t stride, bool add, bool pairs, T *to)
 {
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
@@ -87,11 +100,10 @@ __device__ static inline void store_rows(const struct tile_c *sum, const float *
         for (unsigned j = 0; j < D / 8; j++) {
             const size_t column = 8 * j + 2 * lane_in_group();
             const float x = sum[j].x[2 * half] * factor[half], y = sum[j].x[2 * half + 1] * factor[half];
-            float *at = to + row * stride + column;
+            T *at = to + row * stride + column;
             if (column >= width) continue;
             if (pairs) {
-                float2 *both = (float2 *)at;
-                *both = add ? float2{both->x + x, both->y + y} : float2{x, y};
+                put_two(at, add, x, y);
             } else {
                 put(at, add, x);
                 if (column + 1 < width) put(at + 1, add, y);
@@ -140,7 +152,7 @@ __device__ static inline struct unit unit_of(const struct problem &p, const stru
 
 /* attention_bf16.cu. scratch: as many bytes as attention_bf16_scratch says, of the call's memory. */
 void attention_bf16(struct cuda *c, struct problem p, void *scratch, bool backward);
-size_t attention_bf16_scratch(const struct op_attention *s, bool backward);
+size_t attention_bf16_scratch(const struct op *op, bool backward);
 
 /* Shared memory beyond 48 KiB must be asked for. */
 template <typename Kernel> static inline void allow_shared(struct cuda *c, Kernel kernel, size_t bytes)

@@ -92,11 +92,14 @@ __device__ static inline void load_matrices_turned(uint32_t *x, const uint16_t *
                  : "memory");
 }
 
-/* Copies 16 aligned bytes to shared memory while the thread goes on; they are there for it after copies_wait, and for the
- * others of its block after a barrier behind that. */
-__device__ static inline void copy_16(void *shared, const void *from)
+/* Copies 16 aligned bytes to shared memory, or zeros unless they are `there`, while the thread goes on; they are there for it
+ * after copies_wait, and for the others of its block after a barrier behind that. */
+__device__ static inline void copy_16(void *shared, const void *from, bool there)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared_address(shared)), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared_address(shared)), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
 }
 __device__ static inline void copies_wait(void) { asm volatile("cp.async.wait_all;" : : : "memory"); }
 

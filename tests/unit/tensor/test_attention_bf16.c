@@ -1,8 +1,8 @@
 /* Attention of GPUs in bf16, on the emulation, against float64: the result, what backward starts from and every
  * gradient. Against float64 of rounded inputs what is left is the rounding of weights and slopes; against that of the
- * inputs themselves it is all that bf16 costs. Shapes reach every way of the kernels: 16 and 32 rows a warp, operands
- * rounded beforehand, in several runs of sequences, or in place; each width; with widths and strides that are no
- * multiples. */
+ * inputs themselves it is all that bf16 costs. Shapes reach every way of the kernels: 16 and 32 rows a warp; operands
+ * rounded in several runs of sequences; each width; with widths and strides that are no multiples. Tensors that are bf16
+ * themselves are test_bf16_storage's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,7 +298,7 @@ START_TEST(middle_sequences_are_right)
 }
 END_TEST
 
-/* Rounded beforehand, a sequence or two at once; keys of which the last tile is not whole. */
+/* A sequence or two at once; keys of which the last tile is not whole. */
 START_TEST(long_sequences_are_right)
 {
     static const struct shape shapes[] = {
