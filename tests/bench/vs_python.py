@@ -1,9 +1,10 @@
 """The Python side of vs-python, and its measuring.
 
-vs_python.py step VERSION MODEL TRAIN.csv THREADS CHUNK_ROWS ESTIMATORS
-    Runs one epoch of TabPFN's own fine-tuning on the CPU in float32 and prints, as JSON, the seconds of each step
-    (from the chunk's preprocessing to the new weights), the losses, and this process's peak memory when the last step
-    ended.
+vs_python.py step VERSION MODEL TRAIN.csv THREADS CHUNK_ROWS ESTIMATORS [DEVICE EPOCHS]
+    Runs one epoch, or EPOCHS, of TabPFN's own fine-tuning on the CPU in float32, or on DEVICE (cuda) in the precision
+    that it has by default, and prints, as JSON, the seconds of each step (from the chunk's preprocessing to the new
+    weights), the losses, and this process's peak memory, or that of the GPU, when the last step ended. THREADS: 0 as
+    many as torch takes.
 vs_python.py predict MODEL TRAIN.csv TEST.csv THREADS ESTIMATORS PROBABILITIES.csv
     Fits TabPFN and predicts, as it is by default but on the CPU in float32; prints, as JSON, the seconds from before
     fit to the probabilities, and this process's peak memory.
@@ -36,37 +37,43 @@ def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def step(version, model, table, threads, chunk_rows, estimators):
+def step(version, model, table, threads, chunk_rows, estimators, device="cpu", epochs="1"):
     import torch
     from tabpfn.constants import ModelVersion
     from tabpfn.finetuning import finetuned_base
     from tabpfn.finetuning.finetuned_classifier import FinetunedTabPFNClassifier
 
-    torch.set_num_threads(int(threads))
+    if int(threads) > 0:
+        torch.set_num_threads(int(threads))
     x, y = read(table)
+    precision = dict(inference_precision=torch.float32) if device == "cpu" else {}
     trainer = FinetunedTabPFNClassifier(
-        device="cpu", epochs=1, learning_rate=1e-5, validation_split_ratio=None, random_state=17, early_stopping=False,
+        device=device, epochs=int(epochs), learning_rate=1e-5, validation_split_ratio=None, random_state=17,
+        early_stopping=False,
         n_finetune_ctx_plus_query_samples=int(chunk_rows), finetune_ctx_query_split_ratio=0.2, use_lr_scheduler=False,
         n_estimators_finetune=int(estimators), n_estimators_validation=int(estimators),
         n_estimators_final_inference=int(estimators), save_checkpoint_interval=None, grad_clip_value=1.0,
         use_activation_checkpointing=True, model_version=ModelVersion(version),
-        extra_classifier_kwargs=dict(model_path=model, ignore_pretraining_limits=True,
-                                     inference_precision=torch.float32))
+        extra_classifier_kwargs=dict(model_path=model, ignore_pretraining_limits=True, **precision))
 
-    # A step ends when the optimiser has stepped; the first begins where the epoch's chunks are made.
-    ends, losses, peak = [], [], [0]
+    # A step ends when the optimiser has stepped; an epoch's first begins where its chunks are made.
+    begin, seconds, losses, peak = [0.0], [], [], [0]
     chunks = finetuned_base.get_preprocessed_dataset_chunks
     update = torch.optim.AdamW.step
     forward = FinetunedTabPFNClassifier._forward_with_loss
 
     def timed_chunks(*args, **kwargs):
-        ends.append(time.monotonic())
+        begin[0] = time.monotonic()
         return chunks(*args, **kwargs)
 
     def timed_update(*args, **kwargs):
         result = update(*args, **kwargs)
-        ends.append(time.monotonic())
-        peak[0] = peak_bytes()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        now = time.monotonic()
+        seconds.append(now - begin[0])
+        begin[0] = now
+        peak[0] = peak_bytes() if device == "cpu" else torch.cuda.max_memory_reserved()
         return result
 
     def seen_forward(self, batch):
@@ -79,7 +86,7 @@ def step(version, model, table, threads, chunk_rows, estimators):
     FinetunedTabPFNClassifier._forward_with_loss = seen_forward
     # What comes after the last step (fitting for prediction) is not of the step and not measured.
     trainer.fit(x, y)
-    print(json.dumps({"seconds": [b - a for a, b in zip(ends, ends[1:])], "losses": losses, "peak_bytes": peak[0],
+    print(json.dumps({"seconds": seconds, "losses": losses, "peak_bytes": peak[0],
                       "torch": torch.__version__}))
 
 

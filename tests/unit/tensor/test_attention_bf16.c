@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "tensor/cuda/cuda.h"
+#include "tensor/seen.h"
 #include "unit.h"
 
 static struct tabft_failure f;
@@ -20,13 +20,7 @@ static float draw(void)
     return (float)(random_state >> 8) / 8388608.0f - 1.0f;
 }
 
-static void *zeros(size_t n, size_t size)
-{
-    void *x;
-    MUST(memory_new_aligned(&x, n + 1, size, "a test", &f));
-    memset(x, 0, (n + 1) * size);
-    return x;
-}
+static void *zeros(size_t n, size_t size) { return seen_new(n + 1, size, 0); }
 
 static float to_bf16(float x)
 {
@@ -90,10 +84,10 @@ static struct tensors make(const struct shape *s)
 
 static void free_tensors(struct tensors *t)
 {
-    for (int i = 0; i < TENSORS; i++) free(t->x[i]);
-    for (int i = 0; i < 3; i++) free(t->d_in[i]);
-    free(t->d_out);
-    free(t->out2);
+    for (int i = 0; i < TENSORS; i++) seen_free(t->x[i]);
+    for (int i = 0; i < 3; i++) seen_free(t->d_in[i]);
+    seen_free(t->d_out);
+    seen_free(t->out2);
 }
 
 /* Forward and backward; outputs and gradients hold `before` first, and gradients are added to it where `add`. */
@@ -108,9 +102,7 @@ static void run(struct tensors *t, float before, bool add)
     for (size_t j = 0; j < t->count[O]; j++) t->x[O][j] = before;
     for (int pass = 0; pass < 2; pass++) {
         /* Of its own size, so that AddressSanitizer sees what lies beyond; not a number before it is written. */
-        void *scratch;
-        MUST(memory_new_aligned(&scratch, sizes[pass] + 1, 1, "a test", &f));
-        memset(scratch, 0xff, sizes[pass]);
+        void *const scratch = seen_new(sizes[pass] + 1, 1, 0xff);
         call.scratch = scratch;
         for (int i = 0; i < 3 && pass == 1; i++) {
             call.d_in[i] = t->d_in[i];
@@ -119,7 +111,7 @@ static void run(struct tensors *t, float before, bool add)
         }
         pass == 0 ? k->forward(b.state, &call) : k->backward(b.state, &call);
         MUST(b.vectors.finish(b.vectors.state, &f));
-        free(scratch);
+        seen_free(scratch);
     }
     b.close(b.state);
 }
@@ -194,15 +186,15 @@ static struct right right_of(const struct tensors *t, bool rounded)
     for (size_t sequence = 0; sequence < s->sequences; sequence++)
         for (size_t token = 0; token < tokens; token++)
             for (size_t head = 0; head < s->heads; head++) row_right(t, sequence, token, head, rounded, p, dp, &r);
-    free(p);
-    free(dp);
+    seen_free(p);
+    seen_free(dp);
     return r;
 }
 
 static void free_right(struct right *r)
 {
-    for (int i = 0; i < TENSORS; i++) free(r->out[i]);
-    free(r->top);
+    for (int i = 0; i < TENSORS; i++) seen_free(r->out[i]);
+    seen_free(r->top);
 }
 
 /* The largest difference from `right` on top of `added`, by the largest number of all; between the heads there must be
