@@ -1,7 +1,7 @@
 /* y = x w^T: cuBLAS on what is, to it, matrices of columns. With bf16, operands that are not bf16 yet are rounded into scratch
- * memory before, some rows of a tensor at a time, which are then read from the GPU's cache. Where y has a bias or does not take its residual's place, cuBLASLt
- * adds them to the sums before these are written; but products with an edge of one, which it does not promise to take, are
- * added to what a kernel has written first. */
+ * memory before, some rows of a tensor at a time, which are then read from the GPU's cache. Where y has a bias or does not take
+ * its residual's place, cuBLASLt adds them to the sums before these are written; where it does not promise to, or knows no way
+ * to, sums are added to what a kernel has written first. */
 #define TABFT_TENSOR_ROOM
 #include <cublasLt.h>
 
@@ -112,25 +112,35 @@ static cublasStatus_t ask_for(struct told *t, const struct product *p, const flo
     return status;
 }
 
-/* `from` [n][m]: what is added, NULL: nothing; bias [m], or NULL. All float32, and so is the result. */
-static void multiply_and_add(struct cuda *c, const struct product *p, const float *from, const float *bias)
+/* Products with an edge of one are not among what it promises; and it reads a bias 16 bytes at a time, of whose alignment it
+ * cannot be told. */
+static bool is_promised(const struct product *p, const float *bias)
+{
+    return p->m > 1 && p->n > 1 && p->k > 1 && (uintptr_t)bias % 16 == 0;
+}
+
+/* `from` [n][m]: what is added, NULL: nothing; bias [m], or NULL. All float32, and so is the result. Gives whether there is a
+ * way to do it, which the shape, alignments and the GPU decide. */
+static bool multiply_and_add(struct cuda *c, const struct product *p, const float *from, const float *bias)
 {
     const float one = 1.0f, init = from == NULL ? 0.0f : 1.0f;
     const cublasLtHandle_t lt = (cublasLtHandle_t)c->blas; /* every handle of cuBLAS is one of these too */
     struct told t;
     cublasLtMatmulHeuristicResult_t way = {};
     int ways = 0;
-    if (c->failure.code != 0 || cuda_workspace(c, &c->failure) < 0) return;
+    if (!is_promised(p, bias)) return false;
+    if (c->failure.code != 0 || cuda_workspace(c, &c->failure) < 0) return true;
     if (from == NULL) from = (const float *)p->to;
     cublasStatus_t status = describe(&t, c, p, bias);
     if (status == 0) status = ask_for(&t, p, from);
     if (status == 0)
         status = cublasLtMatmulAlgoGetHeuristic(lt, &t.product, &t.a, &t.b, &t.to, &t.to, &t.preference, 1, &way, &ways);
-    if (status == 0 && ways == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == 0 && ways == 0)) return false;
     if (status == 0)
         status = cublasLtMatmul(lt, &t.product, &one, p->a, &t.a, p->b, &t.b, &init, from, &t.to, p->to, &t.to, &way.algo,
                                 c->workspace, CUDA_WORKSPACE, c->stream);
     product_failed(c, p, status);
+    return true;
 }
 
 __global__ static void write_init(size_t rows, size_t width, const float *bias, const float *residual, float *y)
@@ -208,9 +218,7 @@ static void forward_rows(struct cuda *c, const struct op_call *call, const void 
     if (residual != NULL) residual += at;
     if (bias == NULL && (residual == NULL || residual == y)) {
         multiply(c, &p, residual != NULL);
-    } else if (rows > 1 && s->in_width > 1 && s->out_width > 1) {
-        multiply_and_add(c, &p, residual, bias);
-    } else {
+    } else if (!multiply_and_add(c, &p, residual, bias)) {
         LAUNCH(write_init, grid_of(rows * s->out_width, BLOCK), BLOCK, 0, c->stream, rows, s->out_width, bias, residual,
                (float *)y);
         cuda_launched(c, "bias and residual");

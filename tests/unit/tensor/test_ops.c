@@ -265,7 +265,7 @@ static void linear(const struct op *op, double *const *in, double *out)
 
 START_TEST(linear_is_right)
     {
-        const size_t sizes[][3] = {{1, 1, 1}, {7, 5, 9}, {13, 33, 64}, {301, 24, 31}, {4200, 6, 10}};
+        const size_t sizes[][3] = {{1, 1, 1}, {7, 5, 9}, {13, 33, 64}, {301, 24, 31}, {4200, 6, 10}, {40, 12, 21}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const size_t rows = sizes[i][0], in = sizes[i][1], out = sizes[i][2];
             struct trial t = {.op = {.kind = OP_LINEAR, .linear = {rows, in, out}},
@@ -281,6 +281,36 @@ START_TEST(linear_is_right)
             t.in[2].count = 0;
             try(&t, "linear with residual");
         }
+    }
+END_TEST
+
+/* In a vector of all parameters a bias begins anywhere. */
+START_TEST(a_bias_may_begin_anywhere)
+    {
+        const size_t rows = 37, in = 24, width = 32, count = rows * width;
+        struct trial t = {.op = {.kind = OP_LINEAR, .linear = {rows, in, width}},
+                          .in = {{.count = rows * in}, {.count = width * in}, {.count = width}},
+                          .out = count};
+        struct data d = make_data(&t);
+        struct made right = run(&t, &d, 1, 0);
+        struct tensor_backend b;
+        float *moved = zeros(width + 4, sizeof *moved), *y = zeros(count, sizeof *y);
+        struct op_call call = {.op = &t.op, .in = {d.x[0], d.x[1]}, .out = {y}};
+        open_backend(&b, NULL);
+        call.scratch = zeros(b.kernels[OP_LINEAR].forward_scratch(b.state, &t.op) + 1, 1);
+        for (size_t by = 0; by < 4; by++) {
+            memcpy(moved + by, d.x[2], width * sizeof *moved);
+            call.in[2] = moved + by;
+            b.kernels[OP_LINEAR].forward(b.state, &call);
+            MUST(b.vectors.finish(b.vectors.state, &f));
+            for (size_t i = 0; i < count; i++) ck_assert_float_eq_tol(y[i], right.out[i], 1e-5f);
+        }
+        seen_free(call.scratch);
+        seen_free(moved);
+        seen_free(y);
+        b.close(b.state);
+        free_made(&right);
+        free_data(&d);
     }
 END_TEST
 
@@ -1144,8 +1174,8 @@ END_TEST
 #endif
 
 #define TESTS_OF_ANY_BACKEND                                                                                           \
-    linear_is_right, linear_may_take_its_residuals_place, attention_is_right, attention_to_other_keys_is_right, attention_over_many_blocks_is_right,       \
-        strides_reach_beyond_2_to_the_31,                                                                             \
+    linear_is_right, a_bias_may_begin_anywhere, linear_may_take_its_residuals_place, attention_is_right,               \
+        attention_to_other_keys_is_right, attention_over_many_blocks_is_right, strides_reach_beyond_2_to_the_31,       \
         norm_and_gelu_are_right, gelu_is_right_everywhere, assemble_and_select_are_right, tokens_are_right,           \
         queries_are_right, fourier_is_right, circles_are_right_everywhere, votes_are_right, cross_entropy_is_right,   \
         bar_loss_is_right, bar_loss_is_tabpfns
