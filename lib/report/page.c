@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "file/file.h"
 #include "report/report_internal.h"
 
@@ -24,31 +25,12 @@ void page_put(struct page *p, const char *format, ...)
 
 void page_words(struct page *p, const char *text) { put(p, text, strlen(text)); }
 
-/* Bytes of the UTF-8 character at s, 0 where there is none (RFC 3629). */
-static size_t utf8_length(const unsigned char *s)
-{
-    static const struct {
-        unsigned char first_low, first_high, low, high; /* of the first byte, of the second */
-        size_t n;
-    } form[] = {{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-                {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-                {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
-    if (s[0] < 0x80) return 1;
-    for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
-        if (s[0] < form[i].first_low || s[0] > form[i].first_high) continue;
-        bool whole = s[1] >= form[i].low && s[1] <= form[i].high;
-        for (size_t k = 2; whole && k < form[i].n; k++) whole = (s[k] & 0xc0) == 0x80;
-        return whole ? form[i].n : 0;
-    }
-    return 0;
-}
-
 void page_text(struct page *p, const char *text)
 {
-    const unsigned char *s = (const unsigned char *)text;
+    const unsigned char *s = (const unsigned char *)text, *end = s + strlen(text);
     put(p, "<bdi>", 5); /* directions end with it */
-    while (*s != '\0') {
-        const size_t n = utf8_length(s);
+    while (s < end) {
+        const size_t n = utf8_character(s, end);
         /* Control characters of Unicode, and its two non-characters, are allowed in no page. */
         const bool bad = n == 0 || *s < 0x20 || *s == 0x7f || (n == 2 && s[0] == 0xc2 && s[1] < 0xa0) ||
                          (n == 3 && s[0] == 0xef && s[1] == 0xbf && s[2] >= 0xbe);

@@ -214,14 +214,13 @@ static void put_phases(struct report *t)
                 "nothing.</p>\n");
 }
 
-/* A table with a line for each key and a column for each run. */
-static void put_field(struct report *t, const char *part, const char *key)
+/* A line of a table with a column for each of these runs. */
+static void put_field(struct page *p, const struct report_run *run, size_t n, const char *part, const char *key)
 {
-    struct page *p = &t->page;
     page_put(p, "<tr><th>");
     page_text(p, key);
     page_put(p, "</th>");
-    for (size_t i = 0; i < t->n; i++) put_json_cell(p, report_field(&t->run[i], part, key));
+    for (size_t i = 0; i < n; i++) put_json_cell(p, report_field(&run[i], part, key));
     page_put(p, "</tr>\n");
 }
 
@@ -266,18 +265,14 @@ static void put_options(struct report *t)
     {
         if (!option_differs(t, key, value)) continue;
         if (n_different++ == 0) begin_fields(t, "Options that differ");
-        put_field(t, "options", key);
+        put_field(p, t->run, t->n, "options", key);
     }
     if (n_different > 0) end_fields(t);
     json_object_foreach(options, key, value)
     {
         if (option_differs(t, key, value)) continue;
         if (n_same++ == 0) page_put(p, "<h2>%s</h2>\n<table><tbody>\n", t->n > 1 ? "Options that all have" : "Options");
-        page_put(p, "<tr><th>");
-        page_text(p, key);
-        page_put(p, "</th>");
-        put_json_cell(p, value);
-        page_put(p, "</tr>\n");
+        put_field(p, first, 1, "options", key);
     }
     if (n_same > 0) end_fields(t);
 }
@@ -289,18 +284,19 @@ static void put_origin(struct report *t)
     static const char *const run[] = {"base_model_sha256", "model_sha256", "version",  "engine",   "launcher",
                                       "libraries",         "isa",          "cpu",      "gpu_name", "gpu_libraries",
                                       "threads",           "host",         "recompute"};
+    struct page *p = &t->page;
     bool validated = false; /* with a table of its own */
     for (size_t i = 0; i < t->n; i++) validated = validated || report_field(&t->run[i], "valid", "path") != NULL;
     begin_fields(t, "Training table");
-    for (size_t i = 0; i < sizeof data / sizeof *data; i++) put_field(t, "train", data[i]);
+    for (size_t i = 0; i < sizeof data / sizeof *data; i++) put_field(p, t->run, t->n, "train", data[i]);
     end_fields(t);
     if (validated) {
         begin_fields(t, "Validation table");
-        for (size_t i = 0; i < N_OF_ANY; i++) put_field(t, "valid", data[i]);
+        for (size_t i = 0; i < N_OF_ANY; i++) put_field(p, t->run, t->n, "valid", data[i]);
         end_fields(t);
     }
     begin_fields(t, "What it was computed from, by and on");
-    for (size_t i = 0; i < sizeof run / sizeof *run; i++) put_field(t, NULL, run[i]);
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++) put_field(p, t->run, t->n, NULL, run[i]);
     end_fields(t);
 }
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "table/pack_internal.h"
-#include "table/utf8.h"
 
 /* Names of one input. */
 struct names {

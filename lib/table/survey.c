@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "base/utf8.h"
 #include "table/survey.h"
-#include "table/utf8.h"
 
 struct survey_context {
     const struct pack *p;

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "table/records.h"
-#include "table/utf8.h"
 #include "unit.h"
 
 enum { CELLS_MAX = 64, TEXT_MAX = 256 };
