@@ -162,10 +162,10 @@ int model_gradient_regression(struct model_run *run, const float *values, const 
                               struct tabft_failure *f) TABFT_MUST_CHECK;
 
 /* model_gradient in three pieces, so that a backend that computes beside the host need not wait for it: what is
- * prepared after a start is encoded on the host while the call before it still runs. `input` and `target` are free
- * again after prepare. In turn: prepare, start, then (the next prepare,) finish, which waits and gives the start's
- * loss, then start. Where the next prepare fails, finish still comes before model_run_close. What a target says
- * of `add` is given to start. */
+ * prepared after a start is encoded on the host while the call before it still runs, and may be started before that one
+ * is waited for. `input` and `target` are free again after prepare; what a target says of `add` is given to start. finish
+ * waits for the first call that was started and not finished, and gives its loss. Two calls may be under way, prepared
+ * ones among them: before a third is prepared, the first is finished. model_run_close may come at any time. */
 int model_gradient_prepare(struct model_run *run, const struct model_input *input, const struct model_target *target,
                            struct tabft_failure *f) TABFT_MUST_CHECK;
 int model_gradient_prepare_regression(struct model_run *run, const struct model_input *input,

@@ -19,13 +19,14 @@ struct model_run {
     bool keeps, has_context;
     struct model_shape kept; /* of the context that is kept */
     struct tape_memory memory;
-    void *inputs[2];       /* of the host, in turn memory.inputs: one is filled while calls may still read the other; a
-                              kept context's is the second */
-    double *sums;          /* in the backend's block: of the gradient's squares, which tell whether all is finite */
-    double *outcome;       /* on the host: the loss, then the sums */
-    struct tape *prepared; /* whose inputs are filled; NULL: none */
-    size_t n_started;      /* logits of the forward call that was started; 0: none */
-    bool *used;            /* [largest.n_columns] */
+    void *inputs[2];        /* of the host, in turn memory.inputs: one is filled while calls may still read the other; a
+                               kept context's is the second */
+    double *sums;           /* in the backend's block: of the gradient's squares, which tell whether all is finite */
+    double *outcome[2];     /* on the host, in turn: the loss, then the sums */
+    struct tape *prepared;  /* whose inputs are filled; NULL: none */
+    size_t n_begun, n_done; /* gradients that were started, and waited for */
+    size_t n_started;       /* logits of the forward call that was started; 0: none */
+    bool *used;             /* [largest.n_columns] */
 };
 
 static size_t blocks_of(size_t n_parameters) { return (n_parameters + VECTORS_BLOCK - 1) / VECTORS_BLOCK; }
@@ -141,12 +142,12 @@ fail:
     return error;
 }
 
-/* What the host holds for a run: inputs for copies, with backward or a kept context two of them, and the outcome. */
+/* What the host holds for a run: inputs for copies, with backward or a kept context two of them, and outcomes. */
 static int host_bytes(const struct model *m, const struct tape_sizes *sizes, bool backward, bool keeps, size_t *out,
                       struct tabft_failure *f)
 {
     if (size_mul(sizes->inputs, backward || keeps ? 2 : 1, out) &&
-        size_add(*out, backward ? outcome_bytes(m) : 0, out))
+        size_add(*out, backward ? 2 * outcome_bytes(m) : 0, out))
         return 0;
     return tabft_fail(f, TABFT_SYSTEM, "the inputs do not fit this machine; use fewer rows");
 }
@@ -233,16 +234,17 @@ static int take_memory(struct model_run *run, const struct tape_sizes *sizes, st
     run->memory.inputs = run->inputs[0];
     if (run->backward == NULL) return 0;
     run->sums = (double *)(void *)((char *)run->memory.block + (sizes->total - sums_bytes(run->m)));
-    void *outcome;
-    TRY(host_memory_new(run, &outcome, outcome_bytes(run->m), f));
-    run->outcome = outcome;
+    for (int i = 0; i < 2; i++) {
+        void *outcome;
+        TRY(host_memory_new(run, &outcome, outcome_bytes(run->m), f));
+        run->outcome[i] = outcome;
+    }
 fail:
     return error;
 }
 
-int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest,
-                   size_t recompute, bool backward, const struct tensor_backend *backend,
-                   struct tabft_failure *f)
+int model_run_open(struct model_run **out, const struct model *m, struct model_shape largest, size_t recompute,
+                   bool backward, const struct tensor_backend *backend, struct tabft_failure *f)
 {
     int error = 0;
     struct model_run *run = NULL;
@@ -288,8 +290,10 @@ void model_run_close(struct model_run *run)
     const struct vectors *v = &run->backend->vectors;
     v->memory_free(v->state, run->memory.block);
     v->memory_free(v->state, run->memory.kept);
-    for (int i = 0; i < 2; i++) host_memory_free(run, run->inputs[i]);
-    host_memory_free(run, run->outcome);
+    for (int i = 0; i < 2; i++) {
+        host_memory_free(run, run->inputs[i]);
+        host_memory_free(run, run->outcome[i]);
+    }
     tape_close(run->prepared);
     tape_plan_close(run->forward);
     tape_plan_close(run->backward);
@@ -338,7 +342,7 @@ static int run_part(struct model_run *run, enum model_part part, const struct ta
     const struct model_call_shape shape = call_shape(run, input, part);
     TRY(record(run->m, &shape, &t, &io, f));
     run->m->architecture->fill(run->m, plan, &run->memory, &io, input, run->used);
-    TRY(tape_run(plan, t, run->backend, &run->memory, values, NULL, f));
+    TRY(tape_run(plan, t, run->backend, &run->memory, 0, values, NULL, f));
 fail:
     tape_close(t);
     return error;
@@ -400,6 +404,8 @@ int model_forward(struct model_run *run, const float *values, const struct model
 
 /* ---- backward ---- */
 
+static unsigned turn_of(size_t call) { return (unsigned)(call % 2); }
+
 static int prepare(struct model_run *run, const struct model_input *input, const struct loss_target *target,
                    struct tabft_failure *f)
 {
@@ -407,14 +413,14 @@ static int prepare(struct model_run *run, const struct model_input *input, const
     struct tape *t = NULL;
     struct model_tape io;
     struct op_bar_loss bars;
-    assert(run->prepared == NULL);
+    assert(run->prepared == NULL && run->n_begun - run->n_done < 2);
     if (run->backward == NULL) FAIL(f, TABFT_USE, "this run was planned without backward");
     TRY(check_input(run, input, f));
     TRY(loss_check(run->m, input, target, f));
     struct model_call_shape shape = call_shape(run, input, MODEL_WHOLE);
     loss_shape(target, &bars, &shape);
     TRY(record(run->m, &shape, &t, &io, f));
-    run->memory.inputs = run->memory.inputs == run->inputs[0] ? run->inputs[1] : run->inputs[0];
+    run->memory.inputs = run->inputs[turn_of(run->n_begun)];
     run->m->architecture->fill(run->m, run->backward, &run->memory, &io, input, run->used);
     loss_fill(run->m, run->backward, &run->memory, &io, input, target);
     run->prepared = t;
@@ -439,14 +445,19 @@ int model_gradient_prepare_regression(struct model_run *run, const struct model_
 int model_gradient_start(struct model_run *run, const float *values, float *gradient, bool add, struct tabft_failure *f)
 {
     int error = 0;
-    const struct vectors *v = &run->backend->vectors;
+    const struct tensor_backend *b = run->backend;
+    const struct vectors *v = &b->vectors;
     const size_t n = run->m->n_values;
+    const unsigned turn = turn_of(run->n_begun);
+    double *const outcome = run->outcome[turn];
     assert(run->prepared != NULL);
     if (!add) v->zero(v->state, gradient, n * sizeof *gradient);
-    TRY(tape_run(run->backward, run->prepared, run->backend, &run->memory, values, gradient, f));
+    TRY(tape_run(run->backward, run->prepared, b, &run->memory, turn, values, gradient, f));
     v->square_sums(v->state, gradient, n, run->sums);
-    v->copy_out(v->state, run->outcome, tape_plan_last(run->backward, &run->memory), sizeof *run->outcome);
-    v->copy_out(v->state, run->outcome + 1, run->sums, sums_bytes(run->m));
+    v->copy_out(v->state, outcome, tape_plan_last(run->backward, &run->memory), sizeof *outcome);
+    v->copy_out(v->state, outcome + 1, run->sums, sums_bytes(run->m));
+    b->mark(b->state, turn * MARK_RUN + MARK_OUTCOME);
+    run->n_begun++;
 fail:
     tape_close(run->prepared);
     run->prepared = NULL;
@@ -456,21 +467,26 @@ fail:
 void model_run_seconds(const struct model_run *run, double *forward, double *backward)
 {
     const struct tensor_backend *b = run->backend;
-    *forward = b->between(b->state, MARK_FORWARD, MARK_BACKWARD);
-    *backward = b->between(b->state, MARK_BACKWARD, MARK_END);
+    const unsigned marks = turn_of(run->n_done - 1) * MARK_RUN;
+    *forward = b->between(b->state, marks + MARK_FORWARD, marks + MARK_BACKWARD);
+    *backward = b->between(b->state, marks + MARK_BACKWARD, marks + MARK_END);
 }
 
 int model_gradient_finish(struct model_run *run, double *loss, struct tabft_failure *f)
 {
     int error = 0;
-    TRY(run->backend->vectors.finish(run->backend->vectors.state, f));
-    *loss = run->outcome[0];
+    const unsigned turn = turn_of(run->n_done);
+    const double *const outcome = run->outcome[turn];
+    assert(run->n_done < run->n_begun);
+    run->n_done++;
+    TRY(run->backend->wait(run->backend->state, turn * MARK_RUN + MARK_OUTCOME, f));
+    *loss = outcome[0];
     if (!isfinite(*loss))
         FAIL(f, TABFT_INPUT,
              "the loss is not a finite number; the weights or the table hold numbers that are too large");
     /* A sum of finite numbers' squares is finite: float64 has room for far more of them. */
     for (size_t i = 0; i < blocks_of(run->m->n_values); i++)
-        if (!isfinite(run->outcome[1 + i]))
+        if (!isfinite(outcome[1 + i]))
             FAIL(f, TABFT_INPUT,
                  "a gradient is not a finite number; the weights or the table hold numbers that are too large");
 fail:

@@ -212,13 +212,15 @@ struct tensor_kernels {
     void (*backward)(void *state, const struct op_call *call);
 };
 
-/* Places of marks: what tape_run notes, and those of a caller. */
+/* Places of marks: those of a run, of which two may be under way, each from MARK_RUN times its turn on; and a caller's. */
 enum tensor_mark {
     MARK_FORWARD,  /* tape_run: the first call begins */
     MARK_BACKWARD, /* the value is there, backward begins */
     MARK_END,
-    MARK_CALLER, /* this and the rest are nobody's */
-    MARKS = MARK_CALLER + 4
+    MARK_OUTCOME, /* what the host looks at is there */
+    MARK_RUN,
+    MARK_CALLER = 2 * MARK_RUN, /* this and the rest are nobody's */
+    MARKS = MARK_CALLER + 6
 };
 
 /* A backend. `vectors` has its memory, into which calls point, and what is done to it outside of calls; calls and those
@@ -242,9 +244,11 @@ struct tensor_backend {
      * vectors.host. staging_free takes NULL. */
     int (*staging_new)(void *state, void **out, size_t bytes, struct tabft_failure *f);
     void (*staging_free)(void *state, void *memory);
-    /* Time, without waiting for it: `mark` notes, at a place below MARKS, when all that was called before it is done;
-     * `between` gives the seconds from one to another that was noted later, once vectors.finish has waited for both. */
+    /* Time, without waiting for it: `mark` notes, at a place below MARKS, when all that was called before it is done.
+     * `wait` waits for that, and for nothing that was called behind it; its errors are those of vectors.finish. `between`
+     * gives the seconds from one to another that was noted later, once both have been waited for. */
     void (*mark)(void *state, unsigned place);
+    int (*wait)(void *state, unsigned place, struct tabft_failure *f) TABFT_MUST_CHECK;
     double (*between)(void *state, unsigned from, unsigned to);
     void (*close)(void *state);
 };

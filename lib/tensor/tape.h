@@ -119,10 +119,10 @@ const void *tape_plan_last(const struct tape_plan *p, const struct tape_memory *
 /* Runs a plan on a tape it is good for (asserted): copies the inputs, then starts all calls in order; vectors.finish
  * waits for them and tells their errors. `values`: the flat parameters; `gradient`: as many, which the gradient is added
  * to, number by number when it is whole (NULL without backward): the bits are those of adding the gradient afterwards;
- * both the backend's memory. Notes the times of enum tensor_mark, what is computed again counting as backward. Errors:
- * what went wrong while recording. */
+ * both the backend's memory. Notes the times of enum tensor_mark for `turn`, 0 or 1, what is computed again counting as
+ * backward. Errors: what went wrong while recording. */
 int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend,
-             const struct tape_memory *memory, const float *values, float *gradient,
+             const struct tape_memory *memory, unsigned turn, const float *values, float *gradient,
              struct tabft_failure *f) TABFT_MUST_CHECK;
 
 #endif

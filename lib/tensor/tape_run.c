@@ -92,20 +92,22 @@ static void copy_inputs(const struct runner *r, const struct vectors *vectors)
 }
 
 int tape_run(const struct tape_plan *p, const struct tape *t, const struct tensor_backend *backend,
-             const struct tape_memory *memory, const float *values, float *gradient, struct tabft_failure *f)
+             const struct tape_memory *memory, unsigned turn, const float *values, float *gradient,
+             struct tabft_failure *f)
 {
     const struct vectors *vectors = &backend->vectors;
+    const unsigned marks = turn * MARK_RUN;
     const struct runner r = {.p = p, .t = t, .memory = memory, .values = values, .gradient = gradient};
     if (t->failure.code != 0) return tabft_fail(f, t->failure.code, "%s", t->failure.message);
     assert(t->n_nodes == p->n_nodes && t->n_values == p->n_values);
     assert((gradient != NULL) == p->options.backward && (memory->kept != NULL || p->kept == 0));
     if (p->input_offset != NULL) copy_inputs(&r, vectors);
     bool backward = false; /* begins with what is no forward call */
-    backend->mark(backend->state, MARK_FORWARD);
+    backend->mark(backend->state, marks + MARK_FORWARD);
     for (size_t i = 0; i < p->n_steps; i++) {
         const struct tape_step *s = &p->steps[i];
         if (!backward && s->kind != STEP_FORWARD) {
-            backend->mark(backend->state, MARK_BACKWARD);
+            backend->mark(backend->state, marks + MARK_BACKWARD);
             backward = true;
         }
         if (s->kind == STEP_ZERO || s->kind == STEP_GIVE) {
@@ -115,12 +117,10 @@ int tape_run(const struct tape_plan *p, const struct tape *t, const struct tenso
         struct op op;
         struct op_call call = call_of(&r, s, &op);
         const struct tensor_kernels *k = &backend->kernels[call.op->kind];
-        if (s->kind == STEP_FORWARD)
-            k->forward(backend->state, &call);
-        else
-            k->backward(backend->state, &call);
+        if (s->kind == STEP_FORWARD) k->forward(backend->state, &call);
+        else k->backward(backend->state, &call);
     }
-    if (!backward) backend->mark(backend->state, MARK_BACKWARD);
-    backend->mark(backend->state, MARK_END);
+    if (!backward) backend->mark(backend->state, marks + MARK_BACKWARD);
+    backend->mark(backend->state, marks + MARK_END);
     return 0;
 }

@@ -37,7 +37,7 @@ bool step_targets_equal(const struct trainer *t, const struct chunk *chunk)
 
 /* ---- time ---- */
 
-enum { MARK_SUM = MARK_CALLER, MARK_SUM_END, MARK_OPTIMISER, MARK_OPTIMISER_END };
+enum { MARK_SUM = MARK_CALLER, MARK_SUM_END, MARK_OPTIMISER = MARK_SUM + 4, MARK_OPTIMISER_END };
 
 static void mark(struct trainer *t, unsigned place) { t->backend.mark(t->backend.state, place); }
 
@@ -46,12 +46,8 @@ static double seconds_of(struct trainer *t, unsigned place)
     return t->backend.between(t->backend.state, place, place + 1);
 }
 
-/* What the last item's sum took; the backend has finished since. */
-static void read_sum(struct trainer *t)
-{
-    if (t->summing) t->seconds.reduce += seconds_of(t, MARK_SUM);
-    t->summing = false;
-}
+/* Of an item's sum; as items, two may be under way. */
+static unsigned sum_of(size_t item) { return MARK_SUM + 2 * (unsigned)(item % 2); }
 
 /* ---- a step ---- */
 
@@ -90,55 +86,94 @@ static void *gather_beside(void *context)
     return NULL;
 }
 
-/* Its gradient goes straight into one of this rank's partial sums. */
+/* This rank's items of a step, in order: those before `done` have been waited for, those before `next` were started.
+ * `gathering`: what came of gathering `next`. */
+struct queue {
+    struct trainer *t;
+    const struct step *s;
+    size_t done, next, end;
+    bool encoded; /* `next` is */
+    struct gathering gathering;
+};
+
+/* Its gradient goes straight into one of this rank's partial sums, and these are summed where the tree says so. */
 static int start_item(struct trainer *t, size_t item, struct tabft_failure *f)
 {
+    int error = 0;
     float *gradient;
     bool add;
-    const int error = reduce_place(t->reduce, item, &gradient, &add, f);
-    return error < 0 ? error : item_start(t, gradient, add, f);
-}
-
-/* Starts an item and gathers the next one, if there is one: its failure stays in *next. A GPU takes no more calls than it
- * has room for, so that starting an item can take almost as long as computing it: the next one is gathered in a thread
- * meanwhile. */
-static int start_and_gather(struct trainer *t, size_t item, bool has_next, struct gathering *next,
-                            struct tabft_failure *f)
-{
-    const bool beside = has_next && !t->backend.vectors.host;
-    pthread_t thread;
-    if (beside) {
-        const int cause = pthread_create(&thread, NULL, gather_beside, next);
-        if (cause != 0) return tabft_fail(f, TABFT_SYSTEM, "cannot start the thread that prepares: %s", strerror(cause));
-    }
-    const int error = start_item(t, item, f);
-    if (beside) (void)pthread_join(thread, NULL);
-    else if (error == 0 && has_next) (void)gather_beside(next);
-    return error;
-}
-
-/* One item, which is prepared unless it is the first; while it runs, if it does so beside the host, the next one before
- * `end` is prepared. */
-static int compute_item(struct trainer *t, const struct step *s, size_t item, bool first, size_t end,
-                        struct tabft_failure *f)
-{
-    int error = 0;
-    const bool has_next = item + 1 < end;
-    struct gathering next = {.t = t, .s = s, .item = item + 1};
-    if (first) TRY(gather_item(t, s, item, f));
-    if (first) TRY(of_item(t, s, item, item_encode(t, t->reduce_n, f), f));
-    TRY(of_item(t, s, item, start_and_gather(t, item, has_next, &next, f), f));
-    if (has_next && next.code == 0)
-        next.code = of_item(t, s, item + 1, item_encode(t, t->reduce_n, &next.f), &next.f);
-    TRY(of_item(t, s, item, item_finish(t, &t->loss[item], f), f));
-    read_sum(t);
-    mark(t, MARK_SUM);
+    TRY(reduce_place(t->reduce, item, &gradient, &add, f));
+    TRY(item_start(t, gradient, add, f));
+    mark(t, sum_of(item));
     reduce_placed(t->reduce);
-    mark(t, MARK_SUM_END);
-    t->summing = true;
-    if (next.code < 0) FAIL(f, next.code, "%s", next.f.message);
+    mark(t, sum_of(item) + 1);
 fail:
     return error;
+}
+
+/* Starts the next item and gathers the one behind it, if there is one: its failure stays in `gathering`. A GPU takes no
+ * more calls than it has room for, so that starting an item can take almost as long as computing it: the other one is
+ * gathered in a thread meanwhile. */
+static int start_and_gather(struct queue *q, struct tabft_failure *f)
+{
+    const bool more = q->next + 1 < q->end, beside = more && !q->t->backend.vectors.host;
+    pthread_t thread;
+    q->gathering = (struct gathering){.t = q->t, .s = q->s, .item = q->next + 1};
+    if (beside) {
+        const int cause = pthread_create(&thread, NULL, gather_beside, &q->gathering);
+        if (cause != 0)
+            return tabft_fail(f, TABFT_SYSTEM, "cannot start the thread that prepares: %s", strerror(cause));
+    }
+    const int error = of_item(q->t, q->s, q->next, start_item(q->t, q->next, f), f);
+    if (beside) (void)pthread_join(thread, NULL);
+    else if (error == 0 && more) (void)gather_beside(&q->gathering);
+    q->next++;
+    q->encoded = false;
+    return error;
+}
+
+/* Encodes the next item where there is one and a place for it: that of the item before the last that was started. */
+static int encode_next(struct queue *q, struct tabft_failure *f)
+{
+    if (q->next == q->end || q->encoded || q->next - q->done > 1) return 0;
+    if (q->gathering.code < 0) return tabft_fail(f, q->gathering.code, "%s", q->gathering.f.message);
+    q->encoded = true;
+    return of_item(q->t, q->s, q->next, item_encode(q->t, q->t->reduce_n, f), f);
+}
+
+/* Waits for the first item that was started. */
+static int finish_item(struct queue *q, struct tabft_failure *f)
+{
+    struct trainer *t = q->t;
+    const size_t item = q->done++;
+    int error = item_finish(t, &t->loss[item], f);
+    if (error == 0) error = t->backend.wait(t->backend.state, sum_of(item) + 1, f);
+    if (error < 0) return of_item(t, q->s, item, error, f);
+    t->seconds.reduce += seconds_of(t, sum_of(item));
+    return 0;
+}
+
+/* One more item is done. A GPU has all of the next one to do by then: it never waits for the host. */
+static int compute_item(struct queue *q, struct tabft_failure *f)
+{
+    int error = 0;
+    const size_t ahead = q->t->backend.vectors.host ? 0 : 1;
+    while (q->next < q->end && q->next - q->done <= ahead) {
+        TRY(start_and_gather(q, f));
+        TRY(encode_next(q, f));
+    }
+    TRY(finish_item(q, f));
+    TRY(encode_next(q, f));
+fail:
+    return error;
+}
+
+/* The first item of a step, before it is started. */
+static int prepare_first(struct queue *q, struct tabft_failure *f)
+{
+    q->gathering = (struct gathering){.t = q->t, .s = q->s, .item = q->next};
+    (void)gather_beside(&q->gathering);
+    return encode_next(q, f);
 }
 
 /* Rounds of one item a rank. Between rounds the ranks agree, so that a failure is known soon and no rank waits longer
@@ -146,10 +181,14 @@ fail:
 static int compute_items(struct trainer *t, const struct step *s, struct tabft_failure *f)
 {
     int error = 0;
-    size_t begin, end, rounds = (t->reduce_n + (size_t)comm_size(t->c) - 1) / (size_t)comm_size(t->c);
-    reduce_items(t->reduce, &begin, &end);
+    const size_t rounds = (t->reduce_n + (size_t)comm_size(t->c) - 1) / (size_t)comm_size(t->c);
+    struct queue q = {.t = t, .s = s};
+    reduce_items(t->reduce, &q.done, &q.end);
+    q.next = q.done;
     for (size_t round = 0; round < rounds; round++) {
-        int code = begin + round < end ? compute_item(t, s, begin + round, round == 0, end, f) : 0;
+        int code = 0;
+        if (q.done < q.end && round == 0) code = prepare_first(&q, f);
+        if (q.done < q.end && code == 0) code = compute_item(&q, f);
         TRY(trainer_agree(t, code, f));
     }
 fail:
@@ -176,7 +215,6 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
     double squares, loss = 0;
     float *gradient;
     t->seconds = (struct step_seconds){0};
-    t->summing = false;
     TRY(trainer_agree(t, fit_reduction(t, s->n_chunks * (size_t)t->o->estimators, f), f));
     TRY(compute_items(t, s, f));
     const double start = trainer_clock();
@@ -202,7 +240,6 @@ int step_take(struct trainer *t, const struct step *s, struct step_outcome *out,
     mark(t, MARK_OPTIMISER_END);
     TRY(reduce_gather(t->reduce, t->values, f));
     TRY(t->vectors.finish(t->vectors.state, f));
-    read_sum(t);
     t->seconds.optimiser = seconds_of(t, MARK_OPTIMISER);
     t->seconds.reduce += trainer_clock() - start - t->seconds.optimiser;
     out->seconds = t->seconds;

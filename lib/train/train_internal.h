@@ -76,7 +76,6 @@ struct trainer {
     float *best;                 /* own slice of the best weights; NULL without early stopping */
     double *loss;                /* [items of a full step] */
     struct step_seconds seconds; /* of the step at hand */
-    bool summing;                /* the time of an item's sum was noted and is to be read */
     struct item_room room;       /* for training steps; empty on a rank without items and while validating */
 
     double begun;                  /* when the loop began, on trainer_clock */
@@ -149,7 +148,7 @@ void item_room_close(struct trainer *t);
 /* One forward and backward of an estimator on a chunk, in four pieces: its rows and what the estimator makes of them, on
  * the host alone, which may be done in another thread while an item is started; from there as model_gradient_prepare,
  * the encoding, for a loss over `n_items`; the start, with the place of the gradient, which overwrites what is there or
- * is added to it; and the end, with the loss. */
+ * is added to it; and the end of the first that was started, with the loss. */
 int item_gather(struct trainer *t, const struct chunk *chunk, size_t estimator,
                 struct tabft_failure *f) TABFT_MUST_CHECK;
 int item_encode(struct trainer *t, size_t n_items, struct tabft_failure *f) TABFT_MUST_CHECK;

@@ -56,12 +56,15 @@ EMULATION_API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t byt
                                           cudaStream_t stream);
 EMULATION_API cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
 EMULATION_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
+EMULATION_API cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most);
+EMULATION_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority);
 EMULATION_API cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 EMULATION_API cudaError_t cudaStreamDestroy(cudaStream_t stream);
 EMULATION_API cudaError_t cudaEventCreate(cudaEvent_t *out);
 EMULATION_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
 EMULATION_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 EMULATION_API cudaError_t cudaEventQuery(cudaEvent_t event);
+EMULATION_API cudaError_t cudaEventSynchronize(cudaEvent_t event);
 EMULATION_API cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
 EMULATION_API cudaError_t cudaEventDestroy(cudaEvent_t event);
 EMULATION_API const char *cudaGetErrorString(cudaError_t code);
@@ -82,7 +85,8 @@ void emulation_run_last(size_t most, size_t last);
 /* What the process has asked for so far. */
 struct emulation_counts {
     uint64_t allocations, pinned, frees; /* of the GPU's memory, of pinned memory of the host; of either */
-    uint64_t waits;                      /* for a stream, or a copy from or to memory of the host that is not pinned */
+    uint64_t waits; /* for a stream, an event, or a copy from or to memory of the host that is not pinned */
+    uint64_t idle;  /* of these, those that left a stream with nothing to do */
     uint64_t copies_in, copies_out;      /* between the host and the GPU */
     uint64_t bytes_in, bytes_out;
 };

@@ -226,19 +226,19 @@ static void end_first(cudaStream_t s)
     free(t);
 }
 
-/* As far as it goes without waiting. */
-static void advance(cudaStream_t s)
+/* As far as it goes without waiting, and no further than `*due` being 0, unless that is NULL. */
+static void advance(cudaStream_t s, const unsigned *due)
 {
     if (s->first == NULL) return;
     gate(true);
-    while (s->first != NULL && s->first->step(s->first->context)) end_first(s);
+    while (s->first != NULL && (due == NULL || *due > 0) && s->first->step(s->first->context)) end_first(s);
     gate(false);
 }
 
 static void finish(cudaStream_t s)
 {
     const struct timespec pause = {0, 100000};
-    for (advance(s); s->first != NULL; advance(s)) (void)nanosleep(&pause, NULL);
+    for (advance(s, NULL); s->first != NULL; advance(s, NULL)) (void)nanosleep(&pause, NULL);
 }
 
 /* What giving memory back does: the GPU comes to rest. */
@@ -254,7 +254,7 @@ void emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *
     if (stream->last != NULL) stream->last->next = t;
     else stream->first = t;
     stream->last = t;
-    if (!asked("CUDA_EMULATION_LATE")) advance(stream);
+    if (!asked("CUDA_EMULATION_LATE")) advance(stream, NULL);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
@@ -266,9 +266,26 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     return cudaSuccess;
 }
 
+/* Streams do not share anything that one could have before another. */
+enum { PRIORITY_LEAST = 0, PRIORITY_MOST = -5 };
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
+{
+    *least = PRIORITY_LEAST;
+    *most = PRIORITY_MOST;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    if (priority > PRIORITY_LEAST || priority < PRIORITY_MOST) return cudaErrorInvalidValue;
+    return cudaStreamCreateWithFlags(out, flags);
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     counts.waits++;
+    counts.idle++;
     finish(stream);
     return cudaSuccess;
 }
@@ -327,6 +344,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     counts.copies_out += out;
     counts.bytes_out += out ? bytes : 0;
     counts.waits += waits;
+    counts.idle += out && waits;
     emulation_put(stream, copy_step, copy_end, c);
     if (out && waits) finish(stream);
     return cudaSuccess;
@@ -403,8 +421,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     if (event->stream == NULL) return cudaSuccess;
-    if (event->due > 0) advance(event->stream);
+    if (event->due > 0) advance(event->stream, &event->due);
     return event->due == 0 ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    const struct timespec pause = {0, 100000};
+    while (cudaEventQuery(event) == cudaErrorNotReady) (void)nanosleep(&pause, NULL);
+    counts.waits++;
+    counts.idle += event->stream == NULL || event->stream->first == NULL;
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)

@@ -35,7 +35,7 @@ struct nccl {
     cudaStream_t stream;
     cudaEvent_t event;
     bool has_comm, has_stream, has_event, started, failed;
-    char *host, *gpu;      /* [STAGE_BYTES] */
+    char *host, *gpu; /* [STAGE_BYTES] */
     struct staged staged;
     size_t *sizes, *offsets; /* [size] of a gather or a broadcast */
 };
@@ -108,7 +108,10 @@ static int take_gpu(struct nccl *n, char uuid[COMM_ENGINE_UNIQUE], char message[
     CUDA_TRY(cudaSetDevice(n->device));
     CUDA_TRY(cudaGetDeviceProperties(&about, n->device));
     gpu_uuid_text(about.uuid.bytes, uuid);
-    CUDA_TRY(cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking));
+    /* Before the networks' kernels, of which an item's worth may be due when ranks agree. */
+    int least, most;
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &most));
+    CUDA_TRY(cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, most));
     n->has_stream = true;
     CUDA_TRY(cudaEventCreateWithFlags(&n->event, cudaEventDisableTiming));
     n->has_event = true;

@@ -87,6 +87,12 @@ static void cpu_mark(void *state, unsigned place)
     cpu->marks[place] = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static int cpu_wait(void *state, unsigned place, struct tabft_failure *f)
+{
+    (void)state, (void)place, (void)f;
+    return 0;
+}
+
 static double cpu_between(void *state, unsigned from, unsigned to)
 {
     const struct cpu *cpu = state;
@@ -130,6 +136,7 @@ static int open_for(struct tensor_backend *out, struct threads *pool, int n_thre
                      [OP_HEADS] = 1u << 0,
                      [OP_MODULATE] = 1u << 0},
         .mark = cpu_mark,
+        .wait = cpu_wait,
         .between = cpu_between,
         .close = free,
     };

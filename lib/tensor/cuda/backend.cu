@@ -46,11 +46,17 @@ static void gpu_zero(void *state, void *to, size_t bytes)
     if (bytes > 0) cuda_check(c, cudaMemsetAsync(to, 0, bytes, c->stream), "zeros");
 }
 
+/* The end of waiting, of which `code` came: the first error that there was. */
+static int waited(struct cuda *c, cudaError_t code, struct tabft_failure *f)
+{
+    cuda_check(c, code, "waiting for it");
+    return c->failure.code == 0 ? 0 : tabft_fail(f, c->failure.code, "%s", c->failure.message);
+}
+
 static int gpu_finish(void *state, struct tabft_failure *f)
 {
     struct cuda *c = (struct cuda *)state;
-    cuda_check(c, cudaStreamSynchronize(c->stream), "waiting for it");
-    return c->failure.code == 0 ? 0 : tabft_fail(f, c->failure.code, "%s", c->failure.message);
+    return waited(c, cudaStreamSynchronize(c->stream), f);
 }
 
 /* ---- time ---- */
@@ -59,6 +65,12 @@ static void gpu_mark(void *state, unsigned place)
 {
     struct cuda *c = (struct cuda *)state;
     cuda_check(c, cudaEventRecord(c->marks[place], c->stream), "noting the time");
+}
+
+static int gpu_wait(void *state, unsigned place, struct tabft_failure *f)
+{
+    struct cuda *c = (struct cuda *)state;
+    return waited(c, cudaEventSynchronize(c->marks[place]), f);
 }
 
 static double gpu_between(void *state, unsigned from, unsigned to)
@@ -201,6 +213,7 @@ static void fill_table(struct tensor_backend *out, struct cuda *c)
     cuda_vectors(&b.vectors);
     cuda_memory(&b);
     b.mark = gpu_mark;
+    b.wait = gpu_wait;
     b.between = gpu_between;
     b.close = gpu_close;
     *out = b;
