@@ -136,8 +136,9 @@ ends_with 0 "after $killed kills"
 same run
 printf '%s kills in %s starts, %s whole runs\n' "$killed" "$round" "$((whole_runs + 1))"
 
-# ---- a rank that stops answering ----
+# ---- a rank that stops answering, in a run that does not end before it does ----
 rm -rf run
+set -- "$@" --epochs 100000
 launch 4 "$@" --out run --checkpoint-every 1 --comm-timeout 12 --stop-timeout 3
 until_true 60 'the run does not start' has_steps 4
 victim=$(processes | sed -n 2p)
@@ -163,14 +164,32 @@ kill -KILL "$victim" 2>/dev/null || :
 wait "$ended" || :
 grep -q 'tabft-train: was asked by SIGTERM to stop and is not done in time' said || { cat said; fail 'nobody says that the stop took too long'; }
 [ "$saved" = "$(find run -name manifest.tbf -exec sha256sum {} + | sort)" ] || fail 'SIGTERM with a silent rank changed the checkpoints'
-launch 2 "$@" --out run
-ends_with 0 'after a silent rank'
-same run
+# The next start goes on, with the losses of a run that nothing happened to.
+# lasts RANKS STEPS [OPTION...]: a run until it has so many steps.
+lasts() {
+    ranks=$1 enough=$2
+    shift 2
+    launch "$ranks" "$@" --out run
+    until_true 60 'the run does not go on' has_steps "$enough"
+    # shellcheck disable=SC2046 # a list
+    kill -KILL $(processes)
+    wait "$launcher" || :
+}
+# losses RUN STEPS: those of the first steps.
+losses() { untimed "$1/metrics.jsonl.partial" | grep '"kind":"step"' | head -n "$2"; }
+whole=$(($(steps) + 3))
+lasts 2 "$whole" "$@"
+mv run silent
+lasts 1 "$whole" "$@"
+losses silent "$whole" >got
+losses run "$whole" >want
+[ "$(wc -l <want)" = "$whole" ] || fail "$(wc -l <want) steps of $whole"
+diff want got || fail 'after a silent rank: other losses'
 
 # ---- Slurm's own signal before the time is up: a minute and more ----
 [ "$kills" -ge 100 ] || exit 0
 id=$(sbatch --parsable --ntasks=2 --nodes=2 --cpus-per-task=1 --time=2 --output=timed.out "$top_srcdir/jobs/train.sbatch" "$@" \
-    --out timed --epochs 100000)
+    --out timed)
 until_true 200 'the job is not stopped before its time is up' running_again 1
 until_true 60 'the requeued job does not go on' grep -q 'resumes after step' timed.out
 grep -q 'stopped on request (SIGUSR1) after step' timed.out || { cat timed.out; fail 'not by SIGUSR1'; }
@@ -178,7 +197,7 @@ scancel "$id"
 
 # ---- checkpoints by minutes ----
 saved() { [ -n "$(find minutes -name manifest.tbf 2>/dev/null)" ]; }
-launch 2 "$@" --out minutes --epochs 100000 --checkpoint-every 1m
+launch 2 "$@" --out minutes --checkpoint-every 1m
 until_true 100 'the run does not start' [ -s minutes/metrics.jsonl.partial ]
 start=$(date +%s)
 until_true 200 'no checkpoint after a minute' saved

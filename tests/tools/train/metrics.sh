@@ -1,8 +1,10 @@
 # Sourced by tests that watch or compare runs of tabft-train; they have a function fail.
 # shellcheck shell=sh
 
-# course RUN: losses and norms of all steps, scores of all validations; without times and memory.
-course() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"phases":{[^}]*},//; s/"peak_bytes":[^,}]*//' "$1/metrics.jsonl"; }
+# untimed FILE...: lines of metrics without times and memory.
+untimed() { sed 's/"seconds":[^,}]*,\{0,1\}//; s/"phases":{[^}]*},//; s/"peak_bytes":[^,}]*//' -- "$@"; }
+# course RUN: losses and norms of all steps, scores of all validations.
+course() { untimed "$1/metrics.jsonl"; }
 # waits_for FILE LINES: until the run in the background has written so many.
 waits_for() {
     tries=0
