@@ -25,6 +25,10 @@ struct maker {
     long now;      /* the current bout */
 };
 
+/* Places in a block, which themselves begin so: cuBLAS may choose how to multiply by what 256 bytes tell of where a matrix
+ * begins, and what it computes must not depend on what else is in the block. */
+enum { PLACE = 256 };
+
 static int new_buffer(struct maker *m, size_t bytes, bool scratch, int *out)
 {
     struct tape_plan *p = m->p;
@@ -34,9 +38,9 @@ static int new_buffer(struct maker *m, size_t bytes, bool scratch, int *out)
         if (error < 0) return error;
         p->buffers_room = room;
     }
-    if (bytes > SIZE_MAX - 64)
+    if (bytes > SIZE_MAX - PLACE)
         return tabft_fail(m->f, TABFT_SYSTEM, "a tensor of %zu bytes does not fit this machine", bytes);
-    bytes = (bytes + 63) / 64 * 64;
+    bytes = (bytes + PLACE - 1) / PLACE * PLACE;
     p->buffers[p->n_buffers] = (struct tape_buffer){.bytes = bytes, .first = -1, .last = -1, .scratch = scratch};
     *out = (int)p->n_buffers++;
     return 0;

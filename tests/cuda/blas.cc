@@ -1,6 +1,10 @@
 /* cuBLAS and cuBLASLt in plain loops. */
 #include <cublasLt.h>
 
+#include <stdio.h>
+#include <unistd.h>
+
+#include <string>
 #include <vector>
 
 #define TABFT_TENSOR_ROOM
@@ -90,7 +94,8 @@ struct product {
     cublasComputeType_t compute;
 };
 
-/* The types that go together: operands of one type, bf16 of which float32 sums are made, and results of bf16 only then. */
+/* The types that go together: operands of one type, bf16 of which float32 sums are made, and results of bf16 only then.
+ */
 static bool is_known(const struct product &p)
 {
     const bool bf16 = p.a.type == CUDA_R_16BF;
@@ -104,10 +109,40 @@ static bool has_room(const struct product &p)
            p.d.stride >= p.m;
 }
 
+/* To how many bytes a matrix is aligned, as far as a library may look at it. */
+static unsigned alignment_of(const void *at)
+{
+    const uintptr_t end = (uintptr_t)at % 256;
+    return end == 0 ? 256 : (unsigned)(end & -end);
+}
+
+/* CUDA_EMULATION_PRODUCTS: a file to whose name the process adds its number, for all that a library may choose an
+ * algorithm by, a line a product: what a GPU computes has the same bits where these lines are the same. */
+static void tell(const struct product &p)
+{
+    static FILE *file;
+    const char *name = getenv("CUDA_EMULATION_PRODUCTS");
+    if (name == NULL) return;
+    if (file == NULL) file = fopen((name + ("." + std::to_string(getpid()))).c_str(), "w");
+    if (file == NULL ||
+        fprintf(file,
+                "%lld x %lld x %lld, %d %d, types %d %d, compute %d, beta %g, bias %u, strides %lld %lld %lld, at %u "
+                "%u %u %u\n",
+                (long long)p.m, (long long)p.n, (long long)p.k, p.turn_a, p.turn_b, (int)p.a.type, (int)p.d.type,
+                (int)p.compute, (double)p.beta, p.bias == NULL ? 0 : alignment_of(p.bias), (long long)p.a.stride,
+                (long long)p.b.stride, (long long)p.d.stride, alignment_of(p.a.at), alignment_of(p.b.at),
+                alignment_of(p.c.at), alignment_of(p.d.at)) < 0 ||
+        fflush(file) != 0) {
+        (void)fputs("CUDA emulation: CUDA_EMULATION_PRODUCTS cannot be written\n", stderr);
+        abort();
+    }
+}
+
 static cublasStatus_t run(cublasHandle_t handle, const struct product &p)
 {
     if (!is_known(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!has_room(p)) return CUBLAS_STATUS_INVALID_VALUE;
+    tell(p);
     const bool ends = emulation_last() > 0;
     const int64_t first_j = ends && p.n > LAST_COLUMNS ? p.n - LAST_COLUMNS : 0;
     const int64_t first_i = ends && p.k > LAST_TERMS ? p.k - LAST_TERMS : 0;
@@ -116,8 +151,8 @@ static cublasStatus_t run(cublasHandle_t handle, const struct product &p)
         std::vector<double> x(m * (size_t)(p.k - first_i)), sum(m);
         for (int64_t r = 0; r < p.m; r++)
             for (int64_t i = first_i; i < p.k; i++)
-                x[(size_t)(i - first_i) * m + (size_t)r] =
-                    operand(p.turn_a ? number(p.a, i, r) : number(p.a, r, i), p.compute);
+                x[(size_t)(i - first_i) * m + (size_t)r] = operand(p.turn_a ? number(p.a, i, r) : number(p.a, r, i),
+                                                                   p.compute);
         for (int64_t j = first_j; j < p.n; j++) {
             sum.assign(m, 0.0);
             for (int64_t i = first_i; i < p.k; i++) {
@@ -147,8 +182,19 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, 
         (compute == CUBLAS_COMPUTE_32F_PEDANTIC) != (handle->math == CUBLAS_PEDANTIC_MATH) ||
         (a_type == CUDA_R_16BF && (handle->math & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == 0))
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    return run(handle, product{turn_a == CUBLAS_OP_T, turn_b == CUBLAS_OP_T, m, n, k, *(const float *)alpha,
-                               *(const float *)beta, {a, a_type, a_stride}, {b, b_type, b_stride}, to, to, NULL, compute});
+    return run(handle, product{turn_a == CUBLAS_OP_T,
+                               turn_b == CUBLAS_OP_T,
+                               m,
+                               n,
+                               k,
+                               *(const float *)alpha,
+                               *(const float *)beta,
+                               {a, a_type, a_stride},
+                               {b, b_type, b_stride},
+                               to,
+                               to,
+                               NULL,
+                               compute});
 }
 
 /* ---- cuBLASLt ---- */
@@ -206,8 +252,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 
 /* Sums must not be made in place, in the order in which parts of them become ready. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                              cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t *out, int *n)
 {
     *n = 0;
@@ -217,7 +264,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const uint64_t inner = product->turn_a == CUBLAS_OP_T ? a->rows : a->columns;
     if (d->rows < 2 || d->columns < 2 || inner < 2) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (d->rows % 7 == 0) return CUBLAS_STATUS_SUCCESS; /* it knows no way: so that tests come to what is done then */
-    if (c->rows != d->rows || c->columns != d->columns || inner != (product->turn_b == CUBLAS_OP_T ? b->columns : b->rows) ||
+    if (c->rows != d->rows || c->columns != d->columns ||
+        inner != (product->turn_b == CUBLAS_OP_T ? b->columns : b->rows) ||
         d->rows != (product->turn_a == CUBLAS_OP_T ? a->columns : a->rows) ||
         d->columns != (product->turn_b == CUBLAS_OP_T ? b->rows : b->columns))
         return CUBLAS_STATUS_INVALID_VALUE;

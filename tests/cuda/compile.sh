@@ -14,7 +14,8 @@ gpus='sm_80 sm_90 sm_100'
 # compile FILE: as the plugin is compiled: once to what all these GPUs have in common, and that for each.
 compile() {
     name=$(basename -- "$1" .cu)
-    "$nvcc" -std=c++17 -O3 -I "$top_srcdir/lib" -Werror all-warnings -Xptxas -v \
+    mkdir -- "$work/$name.kept"
+    "$nvcc" -std=c++17 -O3 -I "$top_srcdir/lib" -Werror all-warnings -Xptxas -v --keep --keep-dir "$work/$name.kept" \
         -Xcompiler -fPIC,-fvisibility=hidden -gencode "arch=compute_80,code=[$(echo "$gpus" | tr ' ' ,)]" -c -o "$work/$name.o" "$1" >"$work/$name.log" 2>&1 ||
         : >"$work/$name.failed"
 }
@@ -27,6 +28,13 @@ wait
 for failed in "$work"/*.failed; do
     [ ! -e "$failed" ] || { cat -- "${failed%.failed}.log"; echo "nvcc does not compile $(basename -- "$failed" .failed).cu"; exit 1; }
 done
+
+# Sums have one order: nothing is added to memory by whoever comes first.
+[ "$(cat -- "$work"/*.kept/*.ptx | grep -c '^\.entry\|\.visible \.entry')" -ge 40 ] || { ls "$work"/*.kept; echo 'few kernels in the PTX'; exit 1; }
+if grep -nE '^[[:space:]]*(@!?%p[0-9]+[[:space:]]+)?(atom|red|multimem)\.' "$work"/*.kept/*.ptx; then
+    echo 'a kernel has atomic operations'
+    exit 1
+fi
 
 # A kernel a line: name, GPU, registers, spilled bytes, shared bytes.
 awk '

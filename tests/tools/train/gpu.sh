@@ -115,11 +115,24 @@ grep -q '^would fit: .* on its GPU' plan || { cat plan; fail 'the plan does not 
 # Several ranks, each with its GPU, carried by NCCL's emulation: the bits of one. Two ranks with one GPU are refused.
 command -v mpirun >/dev/null || { echo 'all held but for several ranks: no mpirun'; exit 0; }
 set -- "$@" --estimators 3 --epochs 1 --device cuda --precision float32
-works "$@" --out one
+# What cuBLAS is asked for, and may choose its way of adding by, are the same products: an item's do not depend on who computes
+# it, and what else is there.
+products() { cat -- "$1".[0-9]* | LC_ALL=C sort >"$1.products"; rm -f -- "$1".[0-9]*; }
+CUDA_EMULATION_PRODUCTS=$work/one-product works "$@" --out one
+products one-product
+[ "$(wc -l <one-product.products)" -ge 200 ] || fail "$(wc -l <one-product.products) products"
 for ranks in 2 3 4; do
-    works mpirun_ranks "$ranks" env CUDA_EMULATION_DEVICES="$ranks" "$@" --out "ranks-$ranks"
+    CUDA_EMULATION_PRODUCTS=$work/products works mpirun_ranks "$ranks" env CUDA_EMULATION_DEVICES="$ranks" "$@" --out "ranks-$ranks"
     cmp -- one/model.safetensors "ranks-$ranks/model.safetensors" || fail "other weights on $ranks ranks"
+    products products
+    diff one-product.products products.products >differ || { head -n 20 differ; fail "other products on $ranks ranks"; }
 done
+# In a block that is cut otherwise there are more of the same.
+CUDA_EMULATION_PRODUCTS=$work/products works "$@" --out again --recompute block
+cmp -- one/model.safetensors again/model.safetensors || fail 'other weights with --recompute block'
+products products
+uniq one-product.products >want
+uniq products.products | diff want - >differ || { head -n 20 differ; fail 'other products with --recompute block'; }
 works tabft-eval parity --tolerance exact --test train.tbf one ranks-4 >parity.json
 grep -q '"bit_identical": *true' parity.json || { cat parity.json; fail 'parity of equal runs on GPUs'; }
 grep -q '"gpu_libraries": *"CUDA ' parity.json || { cat parity.json; fail 'the report does not name CUDA'; }
