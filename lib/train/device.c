@@ -21,8 +21,9 @@ int trainer_device_compare(struct trainer *t, struct tabft_failure *f)
 {
     int error = 0;
     TRY(comm_check_equal(t->c, "the device", t->device->name, f));
-    TRY(comm_check_equal(t->c, "the instruction set", t->backend.isa, f));
-    if (t->device->plugin != NULL) trainer_say(t, "device: %s, %s, %s", t->gpu.name, t->backend.isa, t->gpu.uuid);
+    TRY(comm_check_equal(t->c, t->device->plugin == NULL ? "the instruction set" : "the kind of GPU", t->backend.isa,
+                         f));
+    if (t->device->plugin != NULL) trainer_say(t, "device: %s, %s", t->backend.isa, t->gpu.uuid);
     else if (t->device->why[0] != '\0') trainer_say(t, "device: cpu (%s)", t->device->why);
 fail:
     return error;

@@ -218,7 +218,8 @@ int state_manifest_match(const struct state_manifest *m, const struct trainer *t
     int error = 0;
     const char *valid = t->data.valid == NULL ? NULL : t->data.valid->digest;
     TRY(same(m, "version", "version of tabft-train", PACKAGE_VERSION, "use that one", f));
-    TRY(same(m, "isa", "instruction set", t->backend.isa, "set TABFT_ISA to it", f));
+    if (t->backend.vectors.host) TRY(same(m, "isa", "instruction set", t->backend.isa, "set TABFT_ISA to it", f));
+    else TRY(same(m, "isa", "device or --precision", t->backend.isa, "use these", f));
     TRY(same(m, "base_model_sha256", "base model (--model, SHA-256)", t->base_digest, "name that one", f));
     TRY(same(m, "train_digest", "training table (--data, digest)", t->data.table->digest, "name that one", f));
     TRY(same(m, "valid_digest", "validation table (--valid, digest)", valid, "name that one", f));

@@ -328,6 +328,11 @@ void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b)
     }
 }
 
+cudaError_t emulation_has_code(void)
+{
+    return getenv("CUDA_EMULATION_OLD") == NULL ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+}
+
 /* The rows of four matrices, as the lanes name them. */
 static void exchange_rows(const uint16_t *row, const uint16_t **rows)
 {

@@ -81,7 +81,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device)
     int number[VISIBLE_MOST];
     if (device < 0 || device >= visible(number)) return cudaErrorInvalidDevice;
     *about = (struct cudaDeviceProp){.totalGlobalMem = memory_of_gpu()};
-    (void)snprintf(about->name, sizeof about->name, "CUDA emulation");
+    const bool other = (size_t)number[device] == size_from("CUDA_EMULATION_OTHER", VISIBLE_MOST);
+    (void)snprintf(about->name, sizeof about->name, "%s", other ? "CUDA emulation of another kind" : "CUDA emulation");
     about->uuid.bytes[15] = (char)number[device];
     return cudaSuccess;
 }
@@ -457,6 +458,7 @@ const char *cudaGetErrorString(cudaError_t code)
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorNotReady: return "device not ready";
+    case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     default: return "invalid argument";
     }

@@ -105,7 +105,8 @@ int cuda_count(int *n, struct tabft_failure *f)
     *n = 0;
     const cudaError_t code = cudaGetDeviceCount(n);
     if (code == cudaSuccess && *n > 0) return 0;
-    return tabft_fail(f, TABFT_SYSTEM, "no GPU can be used (%s); see nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu",
+    return tabft_fail(f, TABFT_SYSTEM,
+                      "no GPU can be used (%s); see nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu",
                       code == cudaSuccess ? "none is visible" : cudaGetErrorString(code));
 }
 
@@ -115,8 +116,9 @@ static int ask(int index, struct cudaDeviceProp *about, struct tabft_failure *f)
     const int error = cuda_count(&n, f);
     if (error < 0) return error;
     if (index < 0 || index >= n)
-        return tabft_fail(f, TABFT_SYSTEM, "GPU %d is asked for, this process sees %d; give the job as many GPUs as ranks a node",
-                          index, n);
+        return tabft_fail(f, TABFT_SYSTEM,
+                          "GPU %d is asked for, this process sees %d; give the job as many GPUs as ranks a node", index,
+                          n);
     const cudaError_t code = cudaGetDeviceProperties(about, index);
     if (code == cudaSuccess) return 0;
     return tabft_fail(f, TABFT_SYSTEM, "GPU %d: does not tell what it is: %s; see nvidia-smi", index,
@@ -146,14 +148,47 @@ int cuda_taken(int index, size_t *bytes, struct tabft_failure *f)
     return 0;
 }
 
+/* What would have cuBLAS compute in another precision than it is told. */
+static int check_environment(int device, struct tabft_failure *f)
+{
+    static const char *const names[] = {"NVIDIA_TF32_OVERRIDE", "CUBLAS_EMULATE_SINGLE_PRECISION",
+                                        "CUBLAS_EMULATION_STRATEGY"};
+    for (const char *name : names)
+        if (getenv(name) != NULL)
+            return tabft_fail(
+                f, TABFT_USE,
+                "GPU %d: %s is set in the environment, so that cuBLAS may compute otherwise than --precision says; "
+                "unset it",
+                device, name);
+    return 0;
+}
+
+__global__ static void nothing(void) {}
+
+/* Whether the plugin has code for it. */
+static int check_code(const struct cuda *c, const struct cudaDeviceProp *about, struct tabft_failure *f)
+{
+    struct cudaFuncAttributes kernel;
+    const cudaError_t code = cudaFuncGetAttributes(&kernel, nothing);
+    if (code == cudaSuccess) return 0;
+    return tabft_fail(
+        f, TABFT_SYSTEM,
+        "GPU %d: %s is of compute capability %d.%d, for which the plugin cannot be used: %s; it needs 8.0 or later, "
+        "see CUDA_ARCHS of configure",
+        c->device, about->name, about->major, about->minor, cudaGetErrorString(code));
+}
+
 /* The GPU's parts, into an empty state. */
 static int open_parts(struct cuda *c, struct tabft_failure *f)
 {
     struct cudaDeviceProp about;
-    const int error = ask(c->device, &about, f);
+    int error = check_environment(c->device, f);
+    if (error == 0) error = ask(c->device, &about, f);
     if (error < 0) return error;
-    (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d %s", about.major, about.minor, tensor_precision_name(c->precision));
+    (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d %s on %s", about.major, about.minor,
+                   tensor_precision_name(c->precision), about.name);
     cuda_check(c, cudaSetDevice(c->device), "choosing it");
+    if (c->failure.code == 0 && (error = check_code(c, &about, f)) < 0) return error;
     cuda_check(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
     for (unsigned i = 0; i < MARKS; i++) cuda_check(c, cudaEventCreate(&c->marks[i]), "an event");
     if (c->failure.code != 0) return tabft_fail(f, c->failure.code, "%s", c->failure.message);
@@ -161,13 +196,14 @@ static int open_parts(struct cuda *c, struct tabft_failure *f)
         cublasSetStream(c->blas, c->stream) != CUBLAS_STATUS_SUCCESS ||
         cublasSetAtomicsMode(c->blas, CUBLAS_ATOMICS_NOT_ALLOWED) != CUBLAS_STATUS_SUCCESS ||
         cublasSetMathMode(c->blas, math_of(c->precision)) != CUBLAS_STATUS_SUCCESS)
-        return tabft_fail(f, TABFT_SYSTEM, "GPU %d: cuBLAS does not start; is its version that of the driver?", c->device);
+        return tabft_fail(f, TABFT_SYSTEM, "GPU %d: cuBLAS does not start; is its version that of the driver?",
+                          c->device);
     return 0;
 }
 
-/* What may be bf16. Operands of products and of attention are read rounded anyway. Beside them it is what lies between a product
- * and the operation before or behind it: what GELU reads, and gradients. Not what heads read: rounded before it is turned
- * and after, v3's gradients would be off by a ninth more. */
+/* What may be bf16. Operands of products and of attention are read rounded anyway. Beside them it is what lies between
+ * a product and the operation before or behind it: what GELU reads, and gradients. Not what heads read: rounded before
+ * it is turned and after, v3's gradients would be off by a ninth more. */
 static void fill_bf16(struct tensor_backend *b)
 {
     b->bf16[OP_LINEAR] = op_bf16{1u << 0, 1u << 0, true, true};

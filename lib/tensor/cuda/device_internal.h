@@ -54,7 +54,7 @@ struct cuda {
     void *workspace; /* of cuBLAS; NULL: it has none yet */
     void *alone;     /* that workspace where it is an allocation of its own, else NULL */
     struct reserve reserve;
-    char isa[64];
+    char isa[320]; /* "sm_90 bf16 on NVIDIA H200": the kind of GPU, as what cuBLAS chooses depends on it */
     struct tabft_failure failure;
 };
 

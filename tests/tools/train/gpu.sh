@@ -26,7 +26,7 @@ close() {
 numbers() { sed -n 's/.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2/p' "$1/metrics.jsonl" | tr ' ' '\n'; }
 works "$@" --out cpu --device cpu
 works "$@" --out gpu --device cuda --precision float32
-says '^tabft-train: device: CUDA emulation, sm_00 float32, GPU-00000000'
+says '^tabft-train: device: sm_00 float32 on CUDA emulation, GPU-00000000'
 numbers cpu >cpu.numbers
 numbers gpu >gpu.numbers
 close cpu.numbers gpu.numbers
@@ -39,7 +39,7 @@ for run in cpu gpu; do
         END { exit bad || NR != 3 }' phases || { cat phases; fail "$run: that is not where a step's time goes"; }
 done
 [ "$(field gpu/run.json gpu_name)" = 'CUDA emulation' ] || fail 'run.json does not name the GPU'
-[ "$(field gpu/run.json isa)" = 'sm_00 float32' ] || fail 'run.json does not say what was computed with'
+[ "$(field gpu/run.json isa)" = 'sm_00 float32 on CUDA emulation' ] || fail 'run.json does not say what was computed with'
 
 # Killed when a checkpoint is there and gone on with: the same bits. On another device or with another precision it is another run.
 env --default-signal "$@" --out run --device cuda --precision float32 --checkpoint-every 1 2>said &
@@ -48,8 +48,11 @@ waits_for run/metrics.jsonl.partial 2
 kill -KILL "$child"
 wait "$child" || :
 if [ ! -e run/run.json ]; then
-    refuses 2 'instruction set' "$@" --out run --device cpu --resume
-    refuses 2 'instruction set' "$@" --out run --device cuda --precision bf16 --resume
+    refuses 2 'another instruction set: then sm_00 float32 on CUDA emulation, now' "$@" --out run --device cpu --resume
+    refuses 2 'another device or --precision: .* now sm_00 bf16 on CUDA emulation; use these' \
+        "$@" --out run --device cuda --precision bf16 --resume
+    CUDA_EMULATION_OTHER=0 refuses 2 'another device or --precision: .* now sm_00 float32 on CUDA emulation of another kind' \
+        "$@" --out run --device cuda --precision float32 --resume
 fi
 works "$@" --out run --device cuda --precision float32 --resume
 cmp -- gpu/model.safetensors run/model.safetensors || fail 'other weights after a resume'
@@ -85,6 +88,10 @@ CUDA_EMULATION_MEMORY=50000000 refuses 4 'of its GPU beside 33554432 that are ta
 refuses 4 'of its GPU beside 33554432 that are taken, 16445568 are left' "$@" --gpu-memory 50000000 --out none
 CUDA_VISIBLE_DEVICES='' refuses 4 'no GPU can be used' "$@" --out none --device cuda
 TABFT_PLUGIN_PATH='' refuses 2 "no device 'cuda'" "$@" --out none --device cuda
+CUDA_EMULATION_OLD=1 refuses 4 'compute capability 0.0, for which the plugin cannot be used: no kernel image .* CUDA_ARCHS' "$@" --out none
+for name in NVIDIA_TF32_OVERRIDE CUBLAS_EMULATE_SINGLE_PRECISION; do
+    refuses 2 "$name is set in the environment" env "$name=0" "$@" --out none
+done
 refuses 2 'CPUs compute in float32 alone' "$@" --out none --device cpu --precision tf32
 [ ! -e none ] || fail 'a refused run left its folder'
 
@@ -141,3 +148,9 @@ status=0
 mpirun_ranks 2 "$@" --out shared >said 2>&1 || status=$?
 [ "$status" = 2 ] || fail "two ranks with one GPU end with $status"
 grep -q 'ranks 0 and 1 have one GPU, GPU-.*as many ranks a node as it has GPUs' said || { cat said; fail 'two ranks with one GPU are not told what to do'; }
+# Two kinds of GPU would make of an item what depends on who computes it.
+status=0
+mpirun_ranks 2 env CUDA_EMULATION_DEVICES=2 CUDA_EMULATION_OTHER=1 "$@" --out mixed >said 2>&1 || status=$?
+[ "$status" = 2 ] || fail "ranks with two kinds of GPU end with $status"
+grep -q "the kind of GPU differs: 'sm_00 float32 on CUDA emulation' on rank 0 .* 'sm_00 float32 on CUDA emulation of another kind" said ||
+    { cat said; fail 'two kinds of GPU are not told'; }
