@@ -53,6 +53,24 @@ struct copy {
 static std::vector<struct fiber *> &idle = *new std::vector<struct fiber *>();
 static struct thread threads[THREADS_MOST];
 static struct warp warps[THREADS_MOST / LANES];
+/* A product of a warpgroup that is under way; c_was, a_was: what c and a were when it was asked for. */
+struct group_product {
+    struct tile_c *c, c_was[8];
+    bool add, turned;
+    uint64_t a, b;
+    const uint32_t *a_at;
+    uint32_t a_was[4];
+    float a_row[2][16]; /* of a in registers: of this lane's rows */
+    unsigned set;
+};
+struct group_products {
+    std::vector<struct group_product> under_way;
+    unsigned sets; /* that are closed */
+    bool begun, unfenced;
+};
+static struct group_products *const products = new struct group_products[THREADS_MOST]; /* of each thread */
+static unsigned n_unfenced;
+static size_t shared_size;
 static std::vector<struct copy> *const copies = new std::vector<struct copy>[THREADS_MOST]; /* asked for by each thread */
 static unsigned n_threads, current, block_arrived, block_generation;
 static void *scheduler; /* its stack pointer while a fiber runs */
@@ -205,8 +223,12 @@ static void run_block(void)
         if (!moved) die("threads wait for others of their block or warp that have ended or wait elsewhere");
     }
     if (block_arrived != 0) die("a barrier that not all threads have reached");
-    for (unsigned i = 0; i < n_threads; i++)
+    for (unsigned i = 0; i < n_threads; i++) {
         if (!copies[i].empty()) die("copies that nobody has waited for");
+        if (!products[i].under_way.empty()) die("products that nobody has waited for");
+        products[i] = {};
+    }
+    n_unfenced = 0;
 }
 
 static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes,
@@ -215,8 +237,10 @@ static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t s
     kernel_name = kernel;
     n_threads = n;
     body = &run;
-    shared = (float *)malloc(shared_bytes == 0 ? 1 : shared_bytes);
-    if (shared == NULL) die("no memory for shared memory");
+    void *memory;
+    if (posix_memalign(&memory, 1024, shared_bytes == 0 ? 1 : shared_bytes) != 0) die("no memory for shared memory");
+    shared = (float *)memory;
+    shared_size = shared_bytes;
     blockDim = {n, 1, 1};
     gridDim = {blocks, 1, 1};
     const unsigned first = last_blocks > 0 && blocks > last_blocks ? blocks - (unsigned)last_blocks : 0;
@@ -361,12 +385,128 @@ void copy_16(void *to, const void *from, bool there)
 {
     static const uint32_t zeros[4] = {0, 0, 0, 0};
     if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) die("a copy that is not aligned");
+    memset(to, 0xff, 16);
     copies[threadIdx.x].push_back({to, there ? from : zeros});
 }
 void copies_wait(void)
 {
+    struct group_products *own = &products[threadIdx.x];
+    if (copies[threadIdx.x].empty()) return;
     for (const struct copy &c : copies[threadIdx.x]) memcpy(c.to, c.from, 16);
     copies[threadIdx.x].clear();
+    n_unfenced += !own->unfenced;
+    own->unfenced = true;
+}
+
+/* ---- a warpgroup's products ---- */
+
+/* Where a block's shared memory begins, as instructions name it: behind what the system has of it. */
+static constexpr uint32_t SHARED_BEGIN = 1024;
+
+uint32_t shared_address(const void *at)
+{
+    const ptrdiff_t offset = (const char *)at - (const char *)shared;
+    if (offset < 0 || (size_t)offset >= shared_size) die("an address that is not of shared memory");
+    return SHARED_BEGIN + (uint32_t)offset;
+}
+
+void fence_shared(void)
+{
+    struct group_products *own = &products[threadIdx.x];
+    n_unfenced -= own->unfenced;
+    own->unfenced = false;
+}
+
+void begin_products(void) { products[threadIdx.x].begun = true; }
+
+/* Number k of column i that a descriptor names, of 16, or, turned, of row k; with 128-byte swizzling alone (PTX ISA, matrix
+ * descriptor format, canonical layouts): bits 4 to 6 of an address are changed by bits 7 to 9. */
+static float described_number(uint64_t descriptor, bool turned, unsigned i, unsigned k)
+{
+    const uint64_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
+                   stride = (descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 62 != 1) die("a tile that is not swizzled by 128 bytes");
+    if ((descriptor >> 49 & 7) != 0 || start % 1024 >= 128) die("a tile that does not begin at a multiple of 1024 bytes");
+    if (turned && start % 1024 != 0) die("rows of a tile from the middle on");
+    const uint64_t offset = turned ? k / 8 * stride + k % 8 * 128 + i / 64 * leading + i % 64 * 2
+                                   : i / 8 * stride + i % 8 * 128 + k * 2;
+    const uint64_t at = (start + offset) ^ ((start + offset) >> 7 & 7) << 4;
+    uint16_t bits;
+    if (at < SHARED_BEGIN || at - SHARED_BEGIN + sizeof bits > shared_size) die("a tile beyond shared memory");
+    memcpy(&bits, (const char *)shared + (at - SHARED_BEGIN), sizeof bits);
+    return float_of((uint32_t)bits << 16);
+}
+
+static void put_product(struct group_product p)
+{
+    struct group_products *own = &products[threadIdx.x];
+    if (!own->begun) die("a product before registers are told to be ready");
+    if (n_unfenced > 0) die("a product before what was written to shared memory is fenced");
+    if (n_threads % GROUP_THREADS != 0) die("a product of a group that is not whole");
+    memcpy(p.c_was, p.c, sizeof p.c_was);
+    p.set = own->sets;
+    own->under_way.push_back(p);
+}
+
+void multiply_columns(struct tile_c *c, bool add, uint64_t a, uint64_t b)
+{
+    struct group_product p = {};
+    p.c = c;
+    p.add = add;
+    p.a = a;
+    p.b = b;
+    put_product(p);
+}
+
+void multiply_rows(struct tile_c *c, const uint32_t *a, uint64_t b)
+{
+    struct group_product p = {};
+    const unsigned g = threadIdx.x % LANES / 4;
+    const uint32_t *all = emulation_exchange(a, 4);
+    p.c = c;
+    p.add = p.turned = true;
+    p.b = b;
+    p.a_at = a;
+    memcpy(p.a_was, a, sizeof p.a_was);
+    for (unsigned row = 0; row < 2; row++)
+        for (unsigned k = 0; k < 16; k++) {
+            const uint32_t word = all[(g * 4 + k % 8 / 2) * 4 + row + (k < 8 ? 0 : 2)];
+            p.a_row[row][k] = float_of(k % 2 == 0 ? word << 16 : word & 0xffff0000u);
+        }
+    put_product(p);
+}
+
+void end_products(void) { products[threadIdx.x].sets++; }
+
+static void make_product(const struct group_product &p)
+{
+    const unsigned first = threadIdx.x % GROUP_THREADS / LANES * 16 + threadIdx.x % LANES / 4, t = threadIdx.x % 4;
+    float a[2][16];
+    for (unsigned row = 0; row < 2; row++)
+        for (unsigned k = 0; k < 16; k++)
+            a[row][k] = p.turned ? p.a_row[row][k] : described_number(p.a, false, first + 8 * row, k);
+    for (unsigned i = 0; i < 32; i++) {
+        float *to = &p.c[i / 4].x[i % 4], sum = p.add ? *to : 0.0f;
+        for (unsigned k = 0; k < 16; k++)
+            sum += a[i % 4 / 2][k] * described_number(p.b, p.turned, i / 4 * 8 + 2 * t + i % 2, k);
+        *to = sum;
+    }
+}
+
+void emulation_products_wait(unsigned left)
+{
+    struct group_products *own = &products[threadIdx.x];
+    const auto is_due = [=](const struct group_product &p) { return p.set + left < own->sets; };
+    own->begun = false;
+    for (const struct group_product &p : own->under_way) {
+        if (memcmp(p.c, p.c_was, sizeof p.c_was) != 0) die("sums of products that are under way were written to");
+        if (p.turned && memcmp(p.a_at, p.a_was, sizeof p.a_was) != 0)
+            die("registers of products that are under way were written to");
+    }
+    while (!own->under_way.empty() && is_due(own->under_way.front())) {
+        make_product(own->under_way.front());
+        own->under_way.erase(own->under_way.begin());
+    }
 }
 
 float power_of_2(float x)

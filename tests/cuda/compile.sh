@@ -15,8 +15,12 @@ gpus='sm_80 sm_90 sm_100'
 compile() {
     name=$(basename -- "$1" .cu)
     mkdir -- "$work/$name.kept"
+    case $name in
+    attention_wgmma) set -- "$1" -DTABFT_CUDA_90A -gencode arch=compute_90a,code=sm_90a ;;
+    *) set -- "$1" -gencode "arch=compute_80,code=[$(echo "$gpus" | tr ' ' ,)]" ;;
+    esac
     "$nvcc" -std=c++17 -O3 -I "$top_srcdir/lib" -Werror all-warnings -Xptxas -v --keep --keep-dir "$work/$name.kept" \
-        -Xcompiler -fPIC,-fvisibility=hidden -gencode "arch=compute_80,code=[$(echo "$gpus" | tr ' ' ,)]" -c -o "$work/$name.o" "$1" >"$work/$name.log" 2>&1 ||
+        -Xcompiler -fPIC,-fvisibility=hidden "$2" "$3" ${4+"$4"} -c -o "$work/$name.o" "$1" >"$work/$name.log" 2>&1 ||
         : >"$work/$name.failed"
 }
 # The longest first, beside all others.
@@ -33,6 +37,13 @@ done
 [ "$(cat -- "$work"/*.kept/*.ptx | grep -c '^\.entry\|\.visible \.entry')" -ge 40 ] || { ls "$work"/*.kept; echo 'few kernels in the PTX'; exit 1; }
 if grep -nE '^[[:space:]]*(@!?%p[0-9]+[[:space:]]+)?(atom|red|multimem)\.' "$work"/*.kept/*.ptx; then
     echo 'a kernel has atomic operations'
+    exit 1
+fi
+
+# A warpgroup's products go on beside it, unless the compiler finds that they cannot and has each waited for.
+[ "$(grep -c 'wgmma\.mma_async' "$work"/attention_wgmma.kept/*.ptx)" -ge 20 ] || { echo 'few products of warpgroups in the PTX'; exit 1; }
+if grep -n 'C75[0-9][0-9])' "$work/attention_wgmma.log"; then
+    echo 'products of warpgroups are not what they are written as'
     exit 1
 fi
 

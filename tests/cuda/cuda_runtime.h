@@ -113,10 +113,23 @@ uint32_t bf16_pair(float first, float second);
 void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b);
 void load_matrices(uint32_t *x, const uint16_t *row);
 void load_matrices_turned(uint32_t *x, const uint16_t *row);
-/* Copies are made as late as can be: when the thread that asked for them waits. */
+/* Copies are made as late as can be: when the thread that asked for them waits; what was there before is gone at once. */
 void copy_16(void *shared, const void *from, bool there);
 void copies_wait(void);
 float power_of_2(float x);
+/* A warpgroup's products are made when a thread waits for them: c has its numbers only then, and what was read from shared
+ * memory is what is there then. What it must not do in between ends the program: touch c or a; and so does what it must do
+ * before: begin products, wait for copies and fence them. */
+uint32_t shared_address(const void *at);
+void fence_shared(void);
+void begin_products(void);
+void multiply_columns(struct tile_c *c, bool add, uint64_t a, uint64_t b);
+void multiply_rows(struct tile_c *c, const uint32_t *a, uint64_t b);
+void end_products(void);
+void emulation_products_wait(unsigned left);
+template <unsigned left> static inline void products_wait(void) { emulation_products_wait(left); }
+static inline void hold(struct tile_c *c) { (void)c; }
+static inline void hold(uint32_t (*a)[4]) { (void)a; }
 
 /* ---- what the runtime knows of kernels ---- */
 struct cudaFuncAttributes {

@@ -7,7 +7,7 @@
  * CUDA_EMULATION_MEMORY, bytes of each [4 GiB], of which CUDA_EMULATION_TAKEN are taken by others [0];
  * CUDA_EMULATION_LATE=1: nothing is done before somebody waits for it or asks; CUDA_EMULATION_PROTECT=1: a host that
  * reads or writes the GPU's memory itself dies of SIGSEGV; CUDA_EMULATION_OTHER, the number of a GPU of another kind;
- * CUDA_EMULATION_OLD=1: GPUs for which nothing was compiled; CUDA_EMULATION_PRODUCTS: see blas.cc. */
+ * CUDA_EMULATION_CAPABILITY, as 90 [0]; CUDA_EMULATION_OLD=1: GPUs for which nothing was compiled; CUDA_EMULATION_PRODUCTS: see blas.cc. */
 #ifndef TABFT_TESTS_CUDA_RUNTIME_API_H
 #define TABFT_TESTS_CUDA_RUNTIME_API_H
 

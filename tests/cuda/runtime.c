@@ -80,7 +80,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device)
 {
     int number[VISIBLE_MOST];
     if (device < 0 || device >= visible(number)) return cudaErrorInvalidDevice;
-    *about = (struct cudaDeviceProp){.totalGlobalMem = memory_of_gpu()};
+    const int capability = (int)size_from("CUDA_EMULATION_CAPABILITY", 0);
+    *about = (struct cudaDeviceProp){
+        .totalGlobalMem = memory_of_gpu(), .major = capability / 10, .minor = capability % 10};
     const bool other = (size_t)number[device] == size_from("CUDA_EMULATION_OTHER", VISIBLE_MOST);
     (void)snprintf(about->name, sizeof about->name, "%s", other ? "CUDA emulation of another kind" : "CUDA emulation");
     about->uuid.bytes[15] = (char)number[device];

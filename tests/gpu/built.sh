@@ -13,7 +13,7 @@ trap 'rm -rf -- "$work"' EXIT
 mkdir -- "$work/build"
 cd -- "$work/build"
 log=$work/log
-{ "$source/configure" --with-cuda NVCC="$nvcc" CUDA_ARCHS=90 && make -j "$(nproc)" && make -j "$(nproc)" gpu-tests; } >"$log" 2>&1 ||
+{ "$source/configure" --with-cuda NVCC="$nvcc" CUDA_ARCHS=90a && make -j "$(nproc)" && make -j "$(nproc)" gpu-tests; } >"$log" 2>&1 ||
     { tail -n 50 -- "$log"; exit 1; }
 ! bin/tabft-train --version | grep -q '^  GPU 0: ' || { echo 'there is a GPU: tests/gpu/run is for it'; exit 77; }
 for program in test_ops test_attention_bf16 test_networks test_networks_long; do

@@ -8,13 +8,7 @@
  * bf16 yet, or whose rows do not begin at multiples of 8 numbers, are brought into that form in scratch memory
  * beforehand. The bits are the same. */
 #define TABFT_TENSOR_ROOM
-#include "tensor/cuda/attention_internal.h"
-
-/* A row for backward: a score's weight is 2^(scaled score - top), top infinite where there is no row; the sum of its p
- * dp. */
-struct row_pair {
-    float top, mean;
-};
+#include "tensor/cuda/attention_bf16_internal.h"
 
 /* A block's warps, each of M tiles of rows: with two blocks on a multiprocessor, a thread has registers enough. */
 __host__ __device__ static constexpr unsigned most_warps(int width, unsigned m)
@@ -23,24 +17,6 @@ __host__ __device__ static constexpr unsigned most_warps(int width, unsigned m)
 }
 __host__ __device__ static constexpr unsigned least_blocks(int width) { return width == 128 ? 1 : 2; }
 #define BOUNDS(D, M) __launch_bounds__(most_warps(D, M) * WARP, least_blocks(D))
-
-/* A tensor as the kernels read it: rows of bf16, `width` numbers or as many as kernels are wide, that begin at multiples of
- * 8 numbers of aligned memory; how far apart they are. */
-struct operand {
-    const uint16_t *at;
-    size_t sequence, token, head;
-};
-__device__ static const uint16_t *row_of(const struct operand &x, size_t sequence, size_t token, size_t head)
-{
-    return x.at + sequence * x.sequence + token * x.token + head * x.head;
-}
-
-/* What kernels read; d: the gradient of the output. */
-struct operands {
-    struct operand k, v, q, d;
-    struct row_pair *pairs;         /* [sequences][heads][tokens]: the context's, filled up to whole tiles, then the query's */
-    size_t kv_heads, query, tokens; /* query: pairs of a head before those of its query tokens */
-};
 
 /* ---- operands ---- */
 
@@ -82,15 +58,6 @@ __device__ static void load_rows_of_warp(uint32_t (*a)[D / 16][4], const uint16_
     }
 }
 
-/* Writes a warp's 16 rows, or those there are, from number `at` of a tensor on. */
-template <int D>
-__device__ static void store(const struct tile_c *sum, const float *factor, size_t rows, size_t stride, bool add, bool bf16,
-                             const struct problem &p, float *to, size_t at)
-{
-    if (bf16) store_rows<D>(sum, factor, rows, p.s.width, stride, false, p.aligned, (struct bf16 *)(void *)to + at);
-    else store_rows<D>(sum, factor, rows, p.s.width, stride, add, p.aligned, to + at);
-}
-
 /* sum [M 16 rows][n..n + 1][8 rows of the tile] += a times 16 of those, turned. */
 template <int D, unsigned M, unsigned N>
 __device__ static void add_scores(struct tile_c (*sum)[N], unsigned n, const uint32_t (*a)[D / 16][4],
@@ -108,13 +75,6 @@ __device__ static void add_scores(struct tile_c (*sum)[N], unsigned n, const uin
             multiply_bf16(&sum[m][n + 1], a[m][step], b + 2);
         }
     }
-}
-
-/* c's two tiles as an operand. */
-__device__ static void round_tiles(uint32_t *a, const struct tile_c *c)
-{
-#pragma unroll
-    for (unsigned i = 0; i < 4; i++) a[i] = bf16_pair(c[i / 2].x[i % 2 * 2], c[i / 2].x[i % 2 * 2 + 1]);
 }
 
 /* sum [M 16 rows][D] += a [M 16 rows][16] times 16 rows of the tile. */
@@ -232,42 +192,6 @@ __device__ static unsigned next_keys(const struct problem &p, const struct opera
 
 /* ---- forward ---- */
 
-/* Of a lane's rows: the largest score, and the sum of its own weights. */
-struct running {
-    float most, sum;
-};
-
-/* Scores of 16 rows and a tile of keys to weights; factor is what sums before must be shrunk by. */
-template <bool whole>
-__device__ static void weigh(float scale2, struct tile_c *c, unsigned keys, struct running *r, float *factor)
-{
-#pragma unroll
-    for (unsigned half = 0; half < 2; half++) {
-        float most = r[half].most, sum = 0.0f;
-#pragma unroll
-        for (unsigned n = 0; n < TILE / 8; n++)
-#pragma unroll
-            for (unsigned i = 2 * half; i < 2 * half + 2; i++) {
-                if (!whole && 8 * n + 2 * lane_in_group() + i % 2 >= keys) c[n].x[i] = -INFINITY;
-                most = fmaxf(most, c[n].x[i]);
-            }
-        most = row_most(most);
-        factor[half] = power_of_2((r[half].most - most) * scale2);
-        r[half].most = most;
-        const float top = most * scale2;
-#pragma unroll
-        for (unsigned n = 0; n < TILE / 8; n++) {
-            if (!whole && n / 2 * 16 >= keys) break;
-#pragma unroll
-            for (unsigned i = 2 * half; i < 2 * half + 2; i++) {
-                c[n].x[i] = power_of_2(c[n].x[i] * scale2 - top);
-                sum += c[n].x[i];
-            }
-        }
-        r[half].sum = r[half].sum * factor[half] + sum;
-    }
-}
-
 /* One tile of keys and values for a warp's rows. Of a tile that is not whole the last 16 keys that there are end it. */
 template <int D, unsigned M, bool whole>
 __device__ static void attend_tile(float scale2, const uint32_t (*q)[D / 16][4], const uint16_t *k, const uint16_t *v,
@@ -326,32 +250,12 @@ __global__ static void BOUNDS(D, M) attend_bf16(const struct problem p, const st
             else attend_tile<D, M, false>(p.scale2, q, k, v, keys, o, r);
         }
 #pragma unroll
-        for (unsigned m = 0; m < M; m++) {
-            const unsigned first = warp_row + TILE_ROWS * m;
-            float factor[2];
-            for (unsigned i = 0; i < 2; i++) factor[i] = 1.0f / row_sum(r[m][i].sum);
-            if (first >= u.rows) continue;
-            store<D>(o[m], factor, u.rows - first, p.s.o.token, false, p.bf16.out, p, p.o,
-                     place(p.s.o, u.sequence, u.token + first) + u.head * p.s.width);
-            for (unsigned i = 0; i < 2 && lane_in_group() == 0; i++) {
-                const unsigned row = first + lane_group() + 8 * i;
-                if (row >= u.rows) continue;
-                float *to = statistics_of(p, u.sequence, u.token + row, u.head);
-                to[0] = r[m][i].most * p.scale2;
-                to[1] = factor[i];
-            }
-        }
+        for (unsigned m = 0; m < M; m++) end_rows<D>(p, u, warp_row + TILE_ROWS * m, o[m], r[m]);
         __syncthreads(); /* before the next unit's keys */
     }
 }
 
 /* ---- backward ---- */
-
-/* Numbers of a score: its weight, and the slope of the loss along it (before scaling). */
-__device__ static float weight_of(float score, float scale2, const struct row_pair &row)
-{
-    return power_of_2(score * scale2 - row.top);
-}
 
 /* One tile of keys and values for the slopes of a warp's rows. */
 template <int D, unsigned M, bool whole>
@@ -389,8 +293,7 @@ __global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, co
     const unsigned warp_row = threadIdx.x / WARP * TILE_ROWS * M, n_keys = (unsigned)p.s.n_keys;
     for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
         const struct unit u = unit_of(p, cut, number);
-        const size_t row = u.token < p.s.n_context ? u.token : u.token - p.s.n_context + operands.query;
-        const struct row_pair *pairs = operands.pairs + (u.sequence * p.s.heads + u.head) * operands.tokens + row;
+        const struct row_pair *pairs = pairs_of_unit(p, operands, u);
         uint32_t q[M][D / 16][4], d[M][D / 16][4];
         struct row_pair rows[M][2];
         struct tile_c dq[M][D / 8] = {};
@@ -420,48 +323,10 @@ __global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, co
     }
 }
 
-/* A tile of rows that use a key-value head: `rows` from row `row` of a head on, of the context's tokens or the query's;
- * no rows: there is none. They come head by head, those of the context first. */
-struct stream {
-    unsigned head, row, rows, query;
-};
-__device__ static struct stream tile_of(const struct problem &p, unsigned head, unsigned row, unsigned query)
-{
-    return stream{head, row, (unsigned)smaller(TILE, part_of(p.s, query).rows - row), query};
-}
-/* The first of a part. */
-__device__ static struct stream first_of_part(const struct problem &p, unsigned kv_head, unsigned query)
-{
-    const struct part part = part_of(p.s, query);
-    const size_t head = kv_head * part.share;
-    return part.rows > 0 && head < p.s.heads ? tile_of(p, (unsigned)head, 0, query) : stream{0, 0, 0, query};
-}
-__device__ static struct stream first_of(const struct problem &p, unsigned kv_head)
-{
-    const struct stream s = first_of_part(p, kv_head, 0);
-    return s.rows > 0 ? s : first_of_part(p, kv_head, 1);
-}
-/* The one behind it. */
-__device__ static struct stream behind(const struct problem &p, unsigned kv_head, const struct stream &s)
-{
-    const struct part part = part_of(p.s, s.query);
-    if (s.rows == 0) return s;
-    if (s.row + s.rows < part.rows) return tile_of(p, s.head, s.row + s.rows, s.query);
-    if (s.head + 1 < (kv_head + 1) * part.share) return tile_of(p, s.head + 1, 0, s.query);
-    return s.query ? stream{0, 0, 0, 1} : first_of_part(p, kv_head, 1);
-}
-
-/* The unit at hand. In shared memory, as registers are all taken by sums and operands while rows stream. */
-struct keys_unit {
-    unsigned sequence, kv_head, key, keys;
-};
-
-/* What lies there before the tiles: the unit; where the tile at hand, the next and the one behind it are in the stream;
- * and the row pairs of two tiles. */
+/* What lies there before the tiles: the unit and the stream; and the row pairs of two tiles. */
 struct alignas(16) keys_room {
     struct row_pair pairs[2][TILE];
-    struct keys_unit unit;
-    struct stream stream[3];
+    struct keys_work work;
 };
 static constexpr unsigned ROOM_FLOATS = sizeof(struct keys_room) / sizeof(float);
 static_assert(sizeof(struct keys_room) % 16 == 0, "tiles behind it are aligned");
@@ -472,17 +337,16 @@ __device__ static void load_stream(const struct problem &p, const struct operand
                                    float *room, unsigned tile_rows, unsigned buffer)
 {
     struct keys_room *own = (struct keys_room *)room;
-    const unsigned sequence = own->unit.sequence;
-    const size_t token = (s.query ? p.s.n_context : 0) + s.row;
-    const unsigned width = (unsigned)p.s.width;
-    const size_t row = (sequence * p.s.heads + s.head) * r.tokens + (s.query ? r.query : 0) + s.row;
+    const unsigned sequence = own->work.unit.sequence, width = (unsigned)p.s.width;
     if (s.rows == 0) return;
+    const size_t token = token_of_tile(p, s);
+    const struct row_pair *pairs = pairs_of_tile(p, r, sequence, s);
     load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 0), row_of(r.q, sequence, token, s.head), r.q.token,
                  s.rows, width);
     load_tile<D>(tile_at<D>(room + ROOM_FLOATS, tile_rows, buffer, 1), row_of(r.d, sequence, token, s.head), r.d.token,
                  s.rows, width);
     for (unsigned i = threadIdx.x; i < TILE / 2; i += blockDim.x)
-        copy_16(&own->pairs[buffer][2 * i], r.pairs + row + 2 * i, true);
+        copy_16(&own->pairs[buffer][2 * i], pairs + 2 * i, true);
 }
 
 /* One tile of rows for the slopes of a warp's keys and values. Rows that are not there have zeros, and weigh nothing.
@@ -549,30 +413,24 @@ __global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const
     const unsigned warp_key = threadIdx.x / WARP * TILE_ROWS * M;
     struct keys_room *own = (struct keys_room *)room;
     for (size_t number = blockIdx.x; number < units; number += gridDim.x) {
-        if (threadIdx.x == 0) {
-            const size_t key = number % cut.tiles[0] * cut.rows, head = number / cut.tiles[0];
-            own->unit = keys_unit{(unsigned)(head / operands.kv_heads), (unsigned)(head % operands.kv_heads),
-                                  (unsigned)key, (unsigned)smaller(cut.rows, p.s.n_keys - key)};
-            own->stream[0] = first_of(p, own->unit.kv_head);
-            own->stream[1] = behind(p, own->unit.kv_head, own->stream[0]);
-        }
+        if (threadIdx.x == 0) begin_keys(&own->work, p, cut, operands.kv_heads, number);
         __syncthreads();
         uint32_t k[M][D / 16][4], v[M][D / 16][4];
         struct tile_c dk[M][D / 8] = {}, dv[M][D / 8] = {};
-        load_stream<D>(p, operands, own->stream[0], room, tile_rows, 0);
-        load_owned<D, M>(k, operands.k, own->unit, warp_key, p);
-        load_owned<D, M>(v, operands.v, own->unit, warp_key, p);
-        for (unsigned i = 0; own->stream[i % 3].rows > 0; i++) {
+        load_stream<D>(p, operands, own->work.stream[0], room, tile_rows, 0);
+        load_owned<D, M>(k, operands.k, own->work.unit, warp_key, p);
+        load_owned<D, M>(v, operands.v, own->work.unit, warp_key, p);
+        for (unsigned i = 0; own->work.stream[i % 3].rows > 0; i++) {
             copies_wait();
             __syncthreads(); /* the tile is there, and everybody has done with the one before */
-            if (threadIdx.x == 0) own->stream[(i + 2) % 3] = behind(p, own->unit.kv_head, own->stream[(i + 1) % 3]);
-            load_stream<D>(p, operands, own->stream[(i + 1) % 3], room, tile_rows, (i + 1) % 2);
+            if (threadIdx.x == 0) look_ahead(&own->work, p, i);
+            load_stream<D>(p, operands, own->work.stream[(i + 1) % 3], room, tile_rows, (i + 1) % 2);
             key_slopes<D, M>(p.scale2, k, v, tile_at<D>(room + ROOM_FLOATS, tile_rows, i % 2, 0),
                              tile_at<D>(room + ROOM_FLOATS, tile_rows, i % 2, 1), own->pairs[i % 2],
-                             own->stream[i % 3].rows, dk, dv);
+                             own->work.stream[i % 3].rows, dk, dv);
         }
-        store_owned<D, M>(dk, p.scale, p.dk, p.s.k, own->unit, warp_key, p.add_k, (p.bf16.d_in & 2) != 0, p);
-        store_owned<D, M>(dv, 1.0f, p.dv, p.s.v, own->unit, warp_key, p.add_v, (p.bf16.d_in & 4) != 0, p);
+        store_owned<D, M>(dk, p.scale, p.dk, p.s.k, own->work.unit, warp_key, p.add_k, (p.bf16.d_in & 2) != 0, p);
+        store_owned<D, M>(dv, 1.0f, p.dv, p.s.v, own->work.unit, warp_key, p.add_v, (p.bf16.d_in & 4) != 0, p);
         __syncthreads(); /* before the next unit's rows */
     }
 }
@@ -756,6 +614,10 @@ static void launch(struct cuda *c, const struct problem &p, const struct operand
                    bool backward)
 {
     static constexpr unsigned WIDE = D == 32 || D == 64 ? 2 : 1;
+    if (D == 64 && c->wgmma && p.s.n_keys >= WGMMA_KEYS) {
+        attention_wgmma(c, p, r, backward);
+        return;
+    }
     if (!backward || p.dq != NULL)
         way.wide ? launch_rows<D, WIDE>(c, p, r, way.rows, backward) : launch_rows<D, 1>(c, p, r, way.rows, backward);
     if (backward) way.wide_keys ? launch_keys<D, WIDE>(c, p, r, way.keys) : launch_keys<D, 1>(c, p, r, way.keys);

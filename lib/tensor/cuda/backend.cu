@@ -185,7 +185,8 @@ static int open_parts(struct cuda *c, struct tabft_failure *f)
     int error = check_environment(c->device, f);
     if (error == 0) error = ask(c->device, &about, f);
     if (error < 0) return error;
-    (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d %s on %s", about.major, about.minor,
+    c->wgmma = about.major == 9 && attention_wgmma_there();
+    (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d%s %s on %s", about.major, about.minor, c->wgmma ? "a" : "",
                    tensor_precision_name(c->precision), about.name);
     cuda_check(c, cudaSetDevice(c->device), "choosing it");
     if (c->failure.code == 0 && (error = check_code(c, &about, f)) < 0) return error;

@@ -50,11 +50,12 @@ struct cuda {
     enum tensor_precision precision;
     cudaStream_t stream;
     cudaEvent_t marks[MARKS];
+    bool wgmma; /* the GPU has Hopper's warpgroup products, and the plugin those of attention */
     cublasHandle_t blas;
     void *workspace; /* of cuBLAS; NULL: it has none yet */
     void *alone;     /* that workspace where it is an allocation of its own, else NULL */
     struct reserve reserve;
-    char isa[320]; /* "sm_90 bf16 on NVIDIA H200": the kind of GPU, as what cuBLAS chooses depends on it */
+    char isa[320]; /* "sm_90a bf16 on NVIDIA H200", with a: by `wgmma`; what cuBLAS chooses depends on the kind of GPU */
     struct tabft_failure failure;
 };
 
@@ -241,6 +242,9 @@ struct row_term {
 extern const struct tensor_kernels cuda_linear, cuda_attention, cuda_rms_norm, cuda_layer_norm, cuda_gelu,
     cuda_assemble, cuda_select, cuda_prepend, cuda_add_rows, cuda_lookup, cuda_heads, cuda_fourier, cuda_modulate,
     cuda_vote, cuda_cross_entropy, cuda_bar_loss;
+
+/* attention_wgmma.cu: whether it was compiled for Hopper. */
+bool attention_wgmma_there(void);
 
 /* memory.cu: its memory into a table; cuBLAS's workspace where nothing was reserved; the end. */
 void cuda_memory(struct tensor_backend *out);

@@ -1,8 +1,8 @@
 /* Attention of GPUs in bf16, on the emulation, against float64: the result, what backward starts from and every
  * gradient. Against float64 of rounded inputs what is left is the rounding of weights and slopes; against that of the
  * inputs themselves it is all that bf16 costs. Shapes reach every way of the kernels: 16 and 32 rows a warp; operands
- * rounded in several runs of sequences; each width; with widths and strides that are no multiples. Tensors that are bf16
- * themselves are test_bf16_storage's. */
+ * rounded in several runs of sequences; each width; with widths and strides that are no multiples. Tensors that are
+ * bf16 themselves are test_bf16_storage's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,5 +324,21 @@ START_TEST(rows_do_not_see_their_call)
 }
 END_TEST
 
+/* By Hopper's warpgroups, on a GPU if it has them: the shapes that go that way, and one that does not. Three groups of
+ * rows, two of keys; blocks that are not full, last tiles that are not; more tiles than there are places; operands as
+ * they are and rounded, in several runs of sequences. */
+START_TEST(warpgroups_are_right)
+{
+    static const struct shape shapes[] = {
+        {1, 193, 0, 256, 1, 64, 1, 1, false, 0},  {2, 66, 70, 300, 3, 64, 3, 1, true, 0},
+        {1, 0, 130, 400, 2, 64, 1, 2, false, 8},  {1, 200, 1, 260, 4, 64, 2, 4, true, 4},
+        {1, 150, 33, 321, 2, 40, 2, 1, false, 0}, {2, 65, 0, 257, 1, 51, 1, 1, true, 1},
+        {1, 40, 20, 255, 2, 64, 2, 1, false, 0},  {4, 20, 64, 258, 1, 33, 1, 1, false, 3},
+    };
+    ck_assert_int_eq(setenv("CUDA_EMULATION_CAPABILITY", "90", 1), 0); /* the emulation is one then */
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) try(&shapes[i]);
+}
+END_TEST
+
 UNIT_MAIN("tensor/attention of GPUs in bf16", short_sequences_are_right, middle_sequences_are_right,
-          long_sequences_are_right, rows_do_not_see_their_call)
+          long_sequences_are_right, warpgroups_are_right, rows_do_not_see_their_call)
