@@ -70,6 +70,8 @@ struct group_products {
 };
 static struct group_products *const products = new struct group_products[THREADS_MOST]; /* of each thread */
 static unsigned n_unfenced;
+/* What each warp has multiplied, in one number: the four of a group must have asked for the same. */
+static uint64_t asked[THREADS_MOST / LANES];
 static size_t shared_size;
 static std::vector<struct copy> *const copies = new std::vector<struct copy>[THREADS_MOST]; /* asked for by each thread */
 static unsigned n_threads, current, block_arrived, block_generation;
@@ -228,7 +230,10 @@ static void run_block(void)
         if (!products[i].under_way.empty()) die("products that nobody has waited for");
         products[i] = {};
     }
+    for (unsigned w = 0; w < n_threads / LANES; w++)
+        if (asked[w] != asked[w / 4 * 4]) die("warps of a group that ask for different products");
     n_unfenced = 0;
+    memset(asked, 0, sizeof asked);
 }
 
 static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes,
@@ -445,6 +450,10 @@ static void put_product(struct group_product p)
     if (n_threads % GROUP_THREADS != 0) die("a product of a group that is not whole");
     memcpy(p.c_was, p.c, sizeof p.c_was);
     p.set = own->sets;
+    if (threadIdx.x % LANES == 0) {
+        uint64_t *all = &asked[threadIdx.x / LANES];
+        for (const uint64_t x : {p.a, p.b, (uint64_t)p.turned * 2 + p.add + 1}) *all = (*all ^ x) * 0x9e3779b97f4a7c15u;
+    }
     own->under_way.push_back(p);
 }
 
@@ -476,7 +485,12 @@ void multiply_rows(struct tile_c *c, const uint32_t *a, uint64_t b)
     put_product(p);
 }
 
-void end_products(void) { products[threadIdx.x].sets++; }
+/* From here on registers may be written to again: the next set must begin, too. */
+void end_products(void)
+{
+    products[threadIdx.x].sets++;
+    products[threadIdx.x].begun = false;
+}
 
 static void make_product(const struct group_product &p)
 {
@@ -497,7 +511,6 @@ void emulation_products_wait(unsigned left)
 {
     struct group_products *own = &products[threadIdx.x];
     const auto is_due = [=](const struct group_product &p) { return p.set + left < own->sets; };
-    own->begun = false;
     for (const struct group_product &p : own->under_way) {
         if (memcmp(p.c, p.c_was, sizeof p.c_was) != 0) die("sums of products that are under way were written to");
         if (p.turned && memcmp(p.a_at, p.a_was, sizeof p.a_was) != 0)

@@ -302,15 +302,17 @@ START_TEST(long_sequences_are_right)
 }
 END_TEST
 
+/* From here on the emulation is a GPU of Hopper's kind; each test runs in a process of its own. */
+static void be_hopper(void) { ck_assert_int_eq(setenv("CUDA_EMULATION_CAPABILITY", "90", 1), 0); }
+
 /* Query rows in a call of their own come out with the same bits, whatever else the call has: predictions go by blocks.
  */
-START_TEST(rows_do_not_see_their_call)
+static void try_fewer_rows(const struct shape *many)
 {
-    const struct shape many = {1, 0, 320, 200, 2, 24, 1, 1, false, 0};
-    struct tensors all = make(&many);
+    struct tensors all = make(many);
     run(&all, 0.0f, false);
     for (size_t rows = 1; rows <= 129; rows += 64) {
-        struct shape few = many;
+        struct shape few = *many;
         few.n_query = rows;
         struct tensors some = make(&few);
         memcpy(some.x[K], all.x[K], all.count[K] * sizeof(float));
@@ -321,6 +323,34 @@ START_TEST(rows_do_not_see_their_call)
         free_tensors(&some);
     }
     free_tensors(&all);
+}
+
+START_TEST(rows_do_not_see_their_call)
+{
+    try_fewer_rows(&(struct shape){1, 0, 320, 200, 2, 24, 1, 1, false, 0});
+    be_hopper();
+    try_fewer_rows(&(struct shape){1, 0, 150, 270, 1, 64, 1, 1, false, 0});
+}
+END_TEST
+
+/* Nor do sequences see each other: the second of two alone gives the bits that it gives behind the first. */
+START_TEST(sequences_are_alone)
+{
+    const struct shape two = {2, 60, 20, 270, 2, 64, 2, 1, false, 0};
+    struct shape one = two;
+    one.sequences = 1;
+    be_hopper();
+    struct tensors both = make(&two), second = make(&one);
+    for (int i = 0; i < 3; i++)
+        memcpy(second.x[i], both.x[i] + second.count[i], second.count[i] * sizeof(float));
+    memcpy(second.d_out, both.d_out + second.count[O], second.count[O] * sizeof(float));
+    run(&both, 0.0f, false);
+    run(&second, 0.0f, false);
+    for (int i = 0; i < TENSORS; i++)
+        ck_assert_mem_eq(i == O ? second.x[i] : second.d_in[i], (i == O ? both.x[i] : both.d_in[i]) + second.count[i],
+                         second.count[i] * sizeof(float));
+    free_tensors(&both);
+    free_tensors(&second);
 }
 END_TEST
 
@@ -335,10 +365,10 @@ START_TEST(warpgroups_are_right)
         {1, 150, 33, 321, 2, 40, 2, 1, false, 0}, {2, 65, 0, 257, 1, 51, 1, 1, true, 1},
         {1, 40, 20, 255, 2, 64, 2, 1, false, 0},  {4, 20, 64, 258, 1, 33, 1, 1, false, 3},
     };
-    ck_assert_int_eq(setenv("CUDA_EMULATION_CAPABILITY", "90", 1), 0); /* the emulation is one then */
+    be_hopper();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) try(&shapes[i]);
 }
 END_TEST
 
 UNIT_MAIN("tensor/attention of GPUs in bf16", short_sequences_are_right, middle_sequences_are_right,
-          long_sequences_are_right, warpgroups_are_right, rows_do_not_see_their_call)
+          long_sequences_are_right, warpgroups_are_right, rows_do_not_see_their_call, sequences_are_alone)
