@@ -311,14 +311,8 @@ __global__ static void BOUNDS(D, M) queries_back_bf16(const struct problem p, co
             if (keys == TILE) slope_tile<D, M, true>(p.scale2, q, d, k, v, keys, rows, dq);
             else slope_tile<D, M, false>(p.scale2, q, d, k, v, keys, rows, dq);
         }
-        const float factor[2] = {p.scale, p.scale};
 #pragma unroll
-        for (unsigned m = 0; m < M; m++) {
-            const unsigned first = warp_row + TILE_ROWS * m;
-            if (first < u.rows)
-                store<D>(dq[m], factor, u.rows - first, p.s.q.token, p.add_q, (p.bf16.d_in & 1) != 0, p, p.dq,
-                         place(p.s.q, u.sequence, u.token + first) + u.head * p.s.width);
-        }
+        for (unsigned m = 0; m < M; m++) end_queries<D>(p, u, warp_row + TILE_ROWS * m, dq[m]);
         __syncthreads(); /* before the next unit's keys */
     }
 }
@@ -382,26 +376,12 @@ __device__ static void key_slopes(float scale2, const uint32_t (*k)[D / 16][4], 
     }
 }
 
-/* A warp's keys or values, and the gradient of such. */
+/* A warp's keys or values. */
 template <int D, unsigned M>
 __device__ static void load_owned(uint32_t (*a)[D / 16][4], const struct operand &from, const struct keys_unit &u,
                                   unsigned warp_key, const struct problem &p)
 {
     load_rows_of_warp<D, M>(a, row_of(from, u.sequence, u.key, u.kv_head), from.token, warp_key, u.keys, p);
-}
-template <int D, unsigned M>
-__device__ static void store_owned(const struct tile_c (*sum)[D / 8], float scale, float *to,
-                                   const struct op_attention_stride &stride, const struct keys_unit &u,
-                                   unsigned warp_key, bool add, bool bf16, const struct problem &p)
-{
-    const float factor[2] = {scale, scale};
-#pragma unroll
-    for (unsigned m = 0; m < M; m++) {
-        const unsigned first = warp_key + TILE_ROWS * m;
-        if (first < u.keys)
-            store<D>(sum[m], factor, u.keys - first, stride.token, add, bf16, p, to,
-                     place(stride, u.sequence, u.key + first) + u.kv_head * p.s.width);
-    }
 }
 
 /* A unit: a block's keys of one key-value head of one sequence; all rows of all heads that use it. */
@@ -429,8 +409,8 @@ __global__ static void BOUNDS(D, M) keys_back_bf16(const struct problem p, const
                              tile_at<D>(room + ROOM_FLOATS, tile_rows, i % 2, 1), own->pairs[i % 2],
                              own->work.stream[i % 3].rows, dk, dv);
         }
-        store_owned<D, M>(dk, p.scale, p.dk, p.s.k, own->work.unit, warp_key, p.add_k, (p.bf16.d_in & 2) != 0, p);
-        store_owned<D, M>(dv, 1.0f, p.dv, p.s.v, own->work.unit, warp_key, p.add_v, (p.bf16.d_in & 4) != 0, p);
+#pragma unroll
+        for (unsigned m = 0; m < M; m++) end_keys<D>(p, own->work.unit, warp_key + TILE_ROWS * m, dk[m], dv[m]);
         __syncthreads(); /* before the next unit's rows */
     }
 }

@@ -110,6 +110,17 @@ __device__ static inline void end_rows(const struct problem &p, const struct uni
     }
 }
 
+/* The gradient of the same rows' queries. */
+template <int D>
+__device__ static inline void end_queries(const struct problem &p, const struct unit &u, unsigned first,
+                                          const struct tile_c *dq)
+{
+    const float factor[2] = {p.scale, p.scale};
+    if (first < u.rows)
+        store<D>(dq, factor, u.rows - first, p.s.q.token, p.add_q, (p.bf16.d_in & 1) != 0, p, p.dq,
+                 place(p.s.q, u.sequence, u.token + first) + u.head * p.s.width);
+}
+
 /* Numbers of a score: its weight, and the slope of the loss along it (before scaling). */
 __device__ static inline float weight_of(float score, float scale2, const struct row_pair &row)
 {
@@ -171,6 +182,19 @@ __device__ static inline void begin_keys(struct keys_work *w, const struct probl
 __device__ static inline void look_ahead(struct keys_work *w, const struct problem &p, unsigned i)
 {
     w->stream[(i + 2) % 3] = behind(p, w->unit.kv_head, w->stream[(i + 1) % 3]);
+}
+/* The gradients of a warp's 16 keys of a unit, from key `first` of it on, and of their values. */
+template <int D>
+__device__ static inline void end_keys(const struct problem &p, const struct keys_unit &u, unsigned first,
+                                       const struct tile_c *dk, const struct tile_c *dv)
+{
+    const float of_k[2] = {p.scale, p.scale}, of_v[2] = {1.0f, 1.0f};
+    const size_t head = u.kv_head * p.s.width;
+    if (first >= u.keys) return;
+    store<D>(dk, of_k, u.keys - first, p.s.k.token, p.add_k, (p.bf16.d_in & 2) != 0, p, p.dk,
+             place(p.s.k, u.sequence, u.key + first) + head);
+    store<D>(dv, of_v, u.keys - first, p.s.v.token, p.add_v, (p.bf16.d_in & 4) != 0, p, p.dv,
+             place(p.s.v, u.sequence, u.key + first) + head);
 }
 /* Where a tile's rows are: as tokens, and among the pairs. */
 __device__ static inline size_t token_of_tile(const struct problem &p, const struct stream &s)

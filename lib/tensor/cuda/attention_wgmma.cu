@@ -55,6 +55,20 @@ __device__ static void begin_scores(struct tile_c *c, const struct shared_tile *
     end_products();
 }
 
+/* What backward begins a tile with: scores in c, and behind them the products that slopes are made of, which go on
+ * beside the weighing. The scores are there, and the sums of the tile before, which a was for. */
+__device__ static void begin_slopes(struct tile_c *c, struct tile_c *slope, const struct shared_tile *own,
+                                    const struct shared_tile *own_other, const struct shared_tile *tile,
+                                    struct tile_c *sum, uint32_t (*a)[4])
+{
+    begin_scores(c, own, tile);
+    begin_scores(slope, own_other, tile + 1);
+    products_wait<1>();
+    hold(c);
+    hold(sum);
+    hold(a);
+}
+
 /* sum += what was rounded times the rows of the tile. */
 __device__ static void begin_sums(struct tile_c *sum, uint32_t (*a)[4], const struct shared_tile *tile)
 {
@@ -167,12 +181,7 @@ __global__ static void BOUNDS(ROW_GROUPS)
         for (unsigned key = 0; key < n_keys; key += TILE) {
             const struct shared_tile *tile = places + key / TILE % PLACES * 2;
             const unsigned keys = next_keys(places, p, operands, u, key);
-            begin_scores(c, own, tile);
-            begin_scores(slope, own_d, tile + 1);
-            products_wait<1>(); /* for the scores, and the sums of the tile before */
-            hold(c);
-            hold(dq);
-            hold(a);
+            begin_slopes(c, slope, own, own_d, tile, dq, a);
 #pragma unroll
             for (unsigned i = 0; i < 32; i++)
                 c[i / 4].x[i % 4] = weight_of(c[i / 4].x[i % 4], p.scale2, rows[i % 4 / 2]);
@@ -188,10 +197,7 @@ __global__ static void BOUNDS(ROW_GROUPS)
         }
         products_wait<0>();
         hold(dq);
-        const float factor[2] = {p.scale, p.scale};
-        if (first < u.rows)
-            store<D>(dq, factor, u.rows - first, p.s.q.token, p.add_q, (p.bf16.d_in & 1) != 0, p, p.dq,
-                     place(p.s.q, u.sequence, u.token + first) + u.head * p.s.width);
+        end_queries<D>(p, u, first, dq);
         __syncthreads(); /* before the next unit's rows */
     }
 }
@@ -216,17 +222,6 @@ __device__ static void load_stream(struct shared_tile *places, struct group_keys
     load_tile(places + 2 * at, row_of(r.q, sequence, token, s.head), r.q.token, s.rows, width);
     load_tile(places + 2 * at + 1, row_of(r.d, sequence, token, s.head), r.d.token, s.rows, width);
     for (unsigned i = threadIdx.x; i < TILE / 2; i += blockDim.x) copy_16(&own->pairs[at][2 * i], pairs + 2 * i, true);
-}
-
-/* Of a group's keys or values, from key `first` of the unit on for this warp. */
-__device__ static void store_keys(const struct tile_c *sum, float scale, float *to,
-                                  const struct op_attention_stride &stride, const struct keys_unit &u, unsigned first,
-                                  bool add, bool bf16, const struct problem &p)
-{
-    const float factor[2] = {scale, scale};
-    if (first < u.keys)
-        store<D>(sum, factor, u.keys - first, stride.token, add, bf16, p, to,
-                 place(stride, u.sequence, u.key + first) + u.kv_head * p.s.width);
 }
 
 /* Weights and slopes are turned: a row is a key, a column a query. */
@@ -254,12 +249,7 @@ __global__ static void BOUNDS(KEY_GROUPS)
             tiles_wait();
             if (threadIdx.x == 0) look_ahead(&own->work, p, i);
             load_stream(places, own, p, operands, i + 1);
-            begin_scores(c, own_k, tile);
-            begin_scores(slope, own_v, tile + 1);
-            products_wait<1>(); /* for the scores, and the sums of the tile before */
-            hold(c);
-            hold(dk);
-            hold(a);
+            begin_slopes(c, slope, own_k, own_v, tile, dk, a);
 #pragma unroll
             for (unsigned j = 0; j < 32; j++)
                 c[j / 4].x[j % 4] = weight_of(c[j / 4].x[j % 4], p.scale2, pairs[j / 4 * 8 + j % 2]);
@@ -277,8 +267,7 @@ __global__ static void BOUNDS(KEY_GROUPS)
         }
         products_wait<0>();
         hold(dk);
-        store_keys(dk, p.scale, p.dk, p.s.k, u, first, p.add_k, (p.bf16.d_in & 2) != 0, p);
-        store_keys(dv, 1.0f, p.dv, p.s.v, u, first, p.add_v, (p.bf16.d_in & 4) != 0, p);
+        end_keys<D>(p, u, first, dk, dv);
         __syncthreads(); /* before the next unit */
     }
 }

@@ -265,6 +265,11 @@ static void try(const struct shape *s)
     free_tensors(&added);
 }
 
+static void try_all(const struct shape *shapes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) try(&shapes[i]);
+}
+
 START_TEST(short_sequences_are_right)
 {
     static const struct shape shapes[] = {
@@ -274,7 +279,7 @@ START_TEST(short_sequences_are_right)
         {2, 34, 0, 34, 2, 16, 2, 2, false, 0}, {2, 68, 0, 68, 3, 64, 3, 3, false, 8},
         {1, 100, 9, 70, 2, 33, 2, 1, true, 3},
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) try(&shapes[i]);
+    try_all(shapes, sizeof shapes / sizeof *shapes);
 }
 END_TEST
 
@@ -286,7 +291,7 @@ START_TEST(middle_sequences_are_right)
         {2, 330, 0, 128, 2, 16, 2, 2, true, 0},   {2, 140, 3, 140, 2, 128, 2, 1, true, 0},
         {1, 129, 0, 260, 1, 101, 1, 1, false, 1},
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) try(&shapes[i]);
+    try_all(shapes, sizeof shapes / sizeof *shapes);
 }
 END_TEST
 
@@ -298,7 +303,7 @@ START_TEST(long_sequences_are_right)
         {1, 0, 530, 390, 4, 32, 1, 2, false, 0},   {1, 520, 0, 520, 2, 27, 2, 1, false, 1},
         {3, 270, 20, 270, 2, 100, 1, 2, false, 4},
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) try(&shapes[i]);
+    try_all(shapes, sizeof shapes / sizeof *shapes);
 }
 END_TEST
 
@@ -366,7 +371,7 @@ START_TEST(warpgroups_are_right)
         {1, 40, 20, 255, 2, 64, 2, 1, false, 0},  {4, 20, 64, 258, 1, 33, 1, 1, false, 3},
     };
     be_hopper();
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) try(&shapes[i]);
+    try_all(shapes, sizeof shapes / sizeof *shapes);
 }
 END_TEST
 
