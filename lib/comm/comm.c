@@ -258,12 +258,14 @@ static void back_off(double idle)
     (void)nanosleep(&t, NULL);
 }
 
-/* An engine that lost a rank seldom says which. The watchdog knows soon and then ends this process with the name. */
-static int engine_failed(const struct comm *c, const char *what, const char *message, struct tabft_failure *f)
+/* An engine that lost a rank seldom says which. The watchdog knows soon and then ends this process with the name; also where
+ * a GPU failed as it reached into the memory of another that is gone. */
+static int engine_failed(const struct comm *c, int how, const char *what, const char *message, struct tabft_failure *f)
 {
     const struct timespec t = {2, 0};
     if (c->watch != NULL) (void)nanosleep(&t, NULL);
-    return tabft_fail(f, TABFT_PEER, "%s: engine %s: %s", what, c->engine->name, message);
+    return tabft_fail(f, how == COMM_ENGINE_OWN ? TABFT_SYSTEM : TABFT_PEER, "%s: engine %s: %s", what, c->engine->name,
+                      message);
 }
 
 static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
@@ -273,7 +275,8 @@ static int wait_done(struct comm *c, const char *what, struct tabft_failure *f)
     /* `waited` grows by at most a second a look: a job that was suspended is not late. */
     double last = comm_now(), waited = 0, idle = 0;
     for (;;) {
-        if (c->engine->test(c->engine_state, &done, &moved, message) < 0) return engine_failed(c, what, message, f);
+        const int how = c->engine->test(c->engine_state, &done, &moved, message);
+        if (how < 0) return engine_failed(c, how, what, message, f);
         if (done) return 0;
         const double t = comm_now(), passed = t - last < 1 ? t - last : 1;
         last = t;
@@ -298,7 +301,7 @@ static void collective_begin(struct comm *c, const char *what)
 static int collective_end(struct comm *c, int started, const char *what, const char *message, struct tabft_failure *f)
 {
     int error = 0;
-    if (started < 0) TRY(engine_failed(c, what, message, f));
+    if (started < 0) TRY(engine_failed(c, started, what, message, f));
     TRY(wait_done(c, what, f));
 fail:
     if (error < 0 && c->engine->give_up != NULL) c->engine->give_up(c->engine_state);

@@ -3,15 +3,18 @@
  *
  * An operation is started, then tested until it is done; one at a time. Buffers, and the arrays of their sizes, stay with
  * the engine until then.
- * Every function that can fail returns 0 or -1 with a line in `message`; after a failure only close may follow, or
- * nothing. */
+ * Every function that can fail returns 0, COMM_ENGINE_LOST or COMM_ENGINE_OWN with a line in `message`; after a failure only
+ * close may follow, or nothing. */
 #ifndef TABFT_COMM_ENGINE_H
 #define TABFT_COMM_ENGINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { COMM_ENGINE_ABI = 4, COMM_ENGINE_MESSAGE = 512, COMM_ENGINE_INVITATION = 512, COMM_ENGINE_UNIQUE = 128 };
+enum { COMM_ENGINE_ABI = 5, COMM_ENGINE_MESSAGE = 512, COMM_ENGINE_INVITATION = 512, COMM_ENGINE_UNIQUE = 128 };
+
+/* How it failed: by another rank or the way to it, as far as the engine can tell; or by what is this rank's own, its GPU. */
+enum { COMM_ENGINE_LOST = -1, COMM_ENGINE_OWN = -2 };
 
 /* Where this process stands. */
 struct comm_engine_place {

@@ -146,7 +146,7 @@ static cublasStatus_t run(cublasHandle_t handle, const struct product &p)
     const bool ends = emulation_last() > 0;
     const int64_t first_j = ends && p.n > LAST_COLUMNS ? p.n - LAST_COLUMNS : 0;
     const int64_t first_i = ends && p.k > LAST_TERMS ? p.k - LAST_TERMS : 0;
-    emulation_do(handle->stream, [=]() {
+    const cudaError_t code = emulation_do(handle->stream, [=]() {
         const size_t m = (size_t)p.m;
         std::vector<double> x(m * (size_t)(p.k - first_i)), sum(m);
         for (int64_t r = 0; r < p.m; r++)
@@ -167,7 +167,7 @@ static cublasStatus_t run(cublasHandle_t handle, const struct product &p)
             }
         }
     });
-    return CUBLAS_STATUS_SUCCESS;
+    return code == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, cublasOperation_t turn_b, int64_t m,

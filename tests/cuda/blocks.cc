@@ -83,7 +83,6 @@ static const std::function<void()> *body;
 static const char *kernel_name;
 static float *shared;
 static size_t shared_allowed = SHARED_COMMON;
-static cudaError_t last_error;
 static size_t grid_most = 3, last_blocks;
 
 /* Goes on where the stack `to` was left. What a call must preserve lies on the stack that is left, and *left is its pointer
@@ -264,9 +263,9 @@ static int call_step(void *context)
 }
 static void call_end(void *context) { delete (std::function<void()> *)context; }
 
-void emulation_do(cudaStream_t stream, std::function<void()> work)
+cudaError_t emulation_do(cudaStream_t stream, std::function<void()> work)
 {
-    emulation_put(stream, call_step, call_end, new std::function<void()>(std::move(work)));
+    return emulation_put(stream, call_step, call_end, new std::function<void()>(std::move(work)));
 }
 
 void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes, cudaStream_t stream,
@@ -275,28 +274,24 @@ void emulation_launch(const char *kernel, unsigned blocks, unsigned n, size_t sh
     const size_t allowed = shared_allowed;
     shared_allowed = SHARED_COMMON;
     if (n == 0 || n > THREADS_MOST || shared_bytes > allowed || blocks > 0x7fffffffu) {
-        last_error = cudaErrorInvalidValue;
+        emulation_set_error(cudaErrorInvalidValue);
         return;
     }
     if (blocks == 0) {
-        last_error = cudaErrorInvalidConfiguration;
+        emulation_set_error(cudaErrorInvalidConfiguration);
         return;
     }
-    emulation_do(stream, [=]() { run_blocks(kernel, blocks, n, shared_bytes, run); });
+    (void)emulation_do(stream, [=]() { run_blocks(kernel, blocks, n, shared_bytes, run); });
 }
 
 cudaError_t emulation_allow_shared(size_t bytes)
 {
-    if (bytes > 227 << 10) return cudaErrorInvalidValue; /* what a block can have at most on sm_90 */
+    struct cudaDeviceProp about;
+    int device;
+    if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&about, device) != cudaSuccess) return cudaErrorNoDevice;
+    if (bytes > about.sharedMemPerBlockOptin) return cudaErrorInvalidValue;
     shared_allowed = bytes > SHARED_COMMON ? bytes : SHARED_COMMON;
     return cudaSuccess;
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    const cudaError_t error = last_error;
-    last_error = cudaSuccess;
-    return error;
 }
 
 /* ---- tensor cores ---- */

@@ -47,7 +47,7 @@ size_t emulation_grid_most(void); /* blocks of a grid: see emulation_run_last */
 size_t emulation_last(void);
 void emulation_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes, cudaStream_t stream,
                       std::function<void()> run);
-void emulation_do(cudaStream_t stream, std::function<void()> work); /* in the stream's order */
+cudaError_t emulation_do(cudaStream_t stream, std::function<void()> work); /* in the stream's order */
 float *emulation_shared(void); /* of the block at hand, as many bytes as the launch said */
 
 /* Arguments have their values when the kernel is launched. */
@@ -144,7 +144,6 @@ template <typename Kernel> static cudaError_t cudaFuncGetAttributes(struct cudaF
 }
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
-cudaError_t cudaGetLastError(void);
 /* Notes what a kernel may use; a launch that wants more than 48 KiB and was not allowed so much fails as on a GPU. */
 cudaError_t emulation_allow_shared(size_t bytes);
 template <typename Kernel> static cudaError_t cudaFuncSetAttribute(Kernel kernel, int attribute, int value)

@@ -7,7 +7,9 @@
  * CUDA_EMULATION_MEMORY, bytes of each [4 GiB], of which CUDA_EMULATION_TAKEN are taken by others [0];
  * CUDA_EMULATION_LATE=1: nothing is done before somebody waits for it or asks; CUDA_EMULATION_PROTECT=1: a host that
  * reads or writes the GPU's memory itself dies of SIGSEGV; CUDA_EMULATION_OTHER, the number of a GPU of another kind;
- * CUDA_EMULATION_CAPABILITY, as 90 [0]; CUDA_EMULATION_OLD=1: GPUs for which nothing was compiled; CUDA_EMULATION_PRODUCTS: see blas.cc. */
+ * CUDA_EMULATION_FAILS, as "1:300": GPU 1 fails for good, as of an illegal address, when it was given 300 tasks;
+ * CUDA_EMULATION_CAPABILITY, as 90 [0], by which it has shared memory; CUDA_EMULATION_OLD=1: GPUs for which nothing was
+ * compiled; CUDA_EMULATION_PRODUCTS: see blas.cc. */
 #ifndef TABFT_TESTS_CUDA_RUNTIME_API_H
 #define TABFT_TESTS_CUDA_RUNTIME_API_H
 
@@ -29,7 +31,8 @@ enum {
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorNoKernelImageForDevice = 209,
-    cudaErrorNotReady = 600
+    cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
@@ -42,6 +45,7 @@ struct cudaDeviceProp {
     } uuid;
     size_t totalGlobalMem;
     int major, minor;
+    size_t sharedMemPerBlockOptin;
 };
 
 EMULATION_API cudaError_t cudaGetDeviceCount(int *n);
@@ -70,13 +74,18 @@ EMULATION_API cudaError_t cudaEventSynchronize(cudaEvent_t event);
 EMULATION_API cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
 EMULATION_API cudaError_t cudaEventDestroy(cudaEvent_t event);
 EMULATION_API const char *cudaGetErrorString(cudaError_t code);
+EMULATION_API cudaError_t cudaGetLastError(void);
 
 /* ---- of the emulation itself ---- */
 
 /* Puts a task behind the others of a stream. `step` does as much as can be done without waiting and says whether that was
  * all; `end` frees the context, after the last step or when the stream goes. */
 typedef int emulation_step(void *context);
-EMULATION_API void emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context);
+EMULATION_API cudaError_t emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context);
+/* Gives an error to cudaGetLastError. */
+EMULATION_API void emulation_set_error(cudaError_t code);
+/* Whether it is memory of the GPU; where the host may touch that (no CUDA_EMULATION_PROTECT), any memory may be. */
+EMULATION_API int emulation_may_be_gpus(const void *memory, size_t bytes);
 
 /* For tensors so large that most of them must not be touched (blocks.cc, blas.cc): from now on grids may have `most` blocks
  * [3, so that every kernel strides on], and only the last `last` of each are run [0: all]; products then compute their last

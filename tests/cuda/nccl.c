@@ -83,6 +83,7 @@ const char *ncclGetErrorString(ncclResult_t result)
 {
     switch (result) {
     case ncclSuccess: return "no error";
+    case ncclUnhandledCudaError: return "unhandled cuda error";
     case ncclSystemError: return "unhandled system error";
     case ncclInvalidArgument: return "invalid argument";
     case ncclInvalidUsage: return "invalid usage";
@@ -297,13 +298,14 @@ ncclResult_t ncclGroupEnd(void)
     if (--depth > 0 || current == NULL) return ncclSuccess;
     struct group *g = current;
     current = NULL;
-    emulation_put(current_stream, group_step, group_end, g);
-    return ncclSuccess;
+    if (emulation_put(current_stream, group_step, group_end, g) == cudaSuccess) return ncclSuccess;
+    return fail(ncclUnhandledCudaError, "a GPU does not take a group of calls");
 }
 
 /* A transfer of the group at hand, or of one of its own. */
 static void put(struct channel *channel, void *data, size_t size)
 {
+    if (!emulation_may_be_gpus(data, size)) die("memory that is not the GPU's");
     struct transfer *t = take(sizeof *t);
     *t = (struct transfer){.data = data, .size = size};
     if (channel->first == NULL) channel->first = t;

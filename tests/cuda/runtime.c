@@ -11,8 +11,10 @@
 enum { VISIBLE_MOST = 64 };
 
 static struct emulation_counts counts;
+static uint64_t given; /* tasks, to all streams */
 static cudaStream_t streams; /* all of them */
-static int device_now;
+static _Thread_local int device_now; /* of a thread, as with CUDA: 0 until it says otherwise */
+static _Thread_local cudaError_t last_error;
 
 struct emulation_counts emulation_counted(void) { return counts; }
 
@@ -22,6 +24,14 @@ static size_t size_from(const char *name, size_t otherwise)
     return said == NULL ? otherwise : (size_t)strtoull(said, NULL, 10);
 }
 static bool asked(const char *name) { return size_from(name, 0) != 0; }
+
+void emulation_set_error(cudaError_t code) { last_error = code; }
+cudaError_t cudaGetLastError(void)
+{
+    const cudaError_t code = last_error;
+    last_error = cudaSuccess;
+    return code;
+}
 
 static void *take(size_t bytes)
 {
@@ -68,6 +78,14 @@ cudaError_t cudaSetDevice(int device)
     return cudaSuccess;
 }
 
+/* What a block can have of shared memory at most, beside a KiB that the system takes (CUDA C++ Programming Guide, technical
+ * specifications per compute capability). */
+static size_t shared_most(int capability)
+{
+    if (capability >= 90 && capability < 120) return 227 << 10;
+    return capability == 86 || capability == 89 || capability >= 120 ? 99 << 10 : 163 << 10;
+}
+
 cudaError_t cudaGetDevice(int *device)
 {
     *device = device_now;
@@ -82,7 +100,10 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int device)
     if (device < 0 || device >= visible(number)) return cudaErrorInvalidDevice;
     const int capability = (int)size_from("CUDA_EMULATION_CAPABILITY", 0);
     *about = (struct cudaDeviceProp){
-        .totalGlobalMem = memory_of_gpu(), .major = capability / 10, .minor = capability % 10};
+        .totalGlobalMem = memory_of_gpu(),
+        .major = capability / 10,
+        .minor = capability % 10,
+        .sharedMemPerBlockOptin = shared_most(capability)};
     const bool other = (size_t)number[device] == size_from("CUDA_EMULATION_OTHER", VISIBLE_MOST);
     (void)snprintf(about->name, sizeof about->name, "%s", other ? "CUDA emulation of another kind" : "CUDA emulation");
     about->uuid.bytes[15] = (char)number[device];
@@ -114,6 +135,8 @@ static bool is_within(const struct block *b, const void *at, size_t bytes)
         if (begin >= b->memory && begin <= b->memory + b->bytes && bytes <= b->bytes - (size_t)(begin - b->memory)) return true;
     return false;
 }
+
+int emulation_may_be_gpus(const void *memory, size_t bytes) { return !is_protected() || is_within(on_gpu, memory, bytes); }
 
 /* Opens the GPU's memory to those who work for it, or closes it to the host. */
 static void gate(bool open)
@@ -205,6 +228,21 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
+/* Whether the process's GPU has failed: for good, as on a GPU, until the process ends. */
+static cudaError_t state_of_gpu(void)
+{
+    static bool failed;
+    int number[VISIBLE_MOST];
+    char *end;
+    const char *said = getenv("CUDA_EMULATION_FAILS");
+    if (!failed && said != NULL) {
+        const int gpu = (int)strtol(said, &end, 10);
+        failed = *end == ':' && device_now < visible(number) && number[device_now] == gpu &&
+                 given >= strtoull(end + 1, NULL, 10);
+    }
+    return failed ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
 /* ---- streams ---- */
 
 struct task {
@@ -215,6 +253,7 @@ struct task {
 };
 
 struct emulation_stream {
+    int device;
     struct task *first, *last;
     struct emulation_stream *next;
 };
@@ -232,6 +271,7 @@ static void end_first(cudaStream_t s)
 /* As far as it goes without waiting, and no further than `*due` being 0, unless that is NULL. */
 static void advance(cudaStream_t s, const unsigned *due)
 {
+    while (s->first != NULL && state_of_gpu() != cudaSuccess) end_first(s);
     if (s->first == NULL) return;
     gate(true);
     while (s->first != NULL && (due == NULL || *due > 0) && s->first->step(s->first->context)) end_first(s);
@@ -250,20 +290,33 @@ static void finish_all(void)
     for (cudaStream_t s = streams; s != NULL; s = s->next) finish(s);
 }
 
-void emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context)
+cudaError_t emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context)
 {
+    if (stream->device != device_now) {
+        (void)fputs("CUDA emulation: a stream of another GPU than this thread's\n", stderr);
+        abort();
+    }
+    given++;
+    const cudaError_t code = state_of_gpu();
+    if (code != cudaSuccess) {
+        end(context);
+        emulation_set_error(code);
+        return code;
+    }
     struct task *t = take(sizeof *t);
     *t = (struct task){.step = step, .end = end, .context = context};
     if (stream->last != NULL) stream->last->next = t;
     else stream->first = t;
     stream->last = t;
     if (!asked("CUDA_EMULATION_LATE")) advance(stream, NULL);
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
     *out = take(sizeof **out);
+    (*out)->device = device_now;
     (*out)->next = streams;
     streams = *out;
     return cudaSuccess;
@@ -290,7 +343,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     counts.waits++;
     counts.idle++;
     finish(stream);
-    return cudaSuccess;
+    return state_of_gpu();
 }
 
 /* What is left to do is dropped. */
@@ -348,9 +401,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     counts.bytes_out += out ? bytes : 0;
     counts.waits += waits;
     counts.idle += out && waits;
-    emulation_put(stream, copy_step, copy_end, c);
+    const cudaError_t code = emulation_put(stream, copy_step, copy_end, c);
     if (out && waits) finish(stream);
-    return cudaSuccess;
+    return code;
 }
 
 struct fill {
@@ -371,8 +424,7 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     if (!is_within(on_gpu, memory, bytes)) return cudaErrorInvalidValue;
     struct fill *f = take(sizeof *f);
     *f = (struct fill){memory, value, bytes};
-    emulation_put(stream, fill_step, free, f);
-    return cudaSuccess;
+    return emulation_put(stream, fill_step, free, f);
 }
 
 /* ---- events ---- */
@@ -417,12 +469,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     event->stream = stream;
     event->due++;
-    emulation_put(stream, event_step, event_end, event);
-    return cudaSuccess;
+    return emulation_put(stream, event_step, event_end, event);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    if (state_of_gpu() != cudaSuccess) return state_of_gpu();
     if (event->stream == NULL) return cudaSuccess;
     if (event->due > 0) advance(event->stream, &event->due);
     return event->due == 0 ? cudaSuccess : cudaErrorNotReady;
@@ -434,7 +486,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     while (cudaEventQuery(event) == cudaErrorNotReady) (void)nanosleep(&pause, NULL);
     counts.waits++;
     counts.idle += event->stream == NULL || event->stream->first == NULL;
-    return cudaSuccess;
+    return state_of_gpu();
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
@@ -460,6 +512,7 @@ const char *cudaGetErrorString(cudaError_t code)
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorNotReady: return "device not ready";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     default: return "invalid argument";

@@ -72,6 +72,8 @@ own() { printf 'rank %s (n[1-4]): table.tbf: is broken' "$1"; }
 # First, middle and last of four ranks; killed, crashed, ended as if all were well, or with a cause of its own.
 run() { # RANK HOW WHERE: with 4 ranks, no help from srun
     case $2 in
+    gpu) ends 10 "rank $1 (n[1-4]): .*: GPU 0: .*; see its state with nvidia-smi" 4 \
+        srun --mpi=pmix -N4 -n4 --overcommit "$program" die "$2" "$3" "$1" 60 ;;
     error) ends 10 "$(own "$1")" 3 srun --mpi=pmix -N4 -n4 --overcommit "$program" die "$2" "$3" "$1" 60 ;;
     *) ends 10 "$(dead "$1")" any srun --mpi=pmix -N4 -n4 --overcommit "$program" die "$2" "$3" "$1" 60 ;;
     esac
@@ -105,6 +107,10 @@ run 0 kill collective
 run 2 exit0 collective
 run 1 error collective
 run 3 kill close
+# A GPU that fails is its rank's own failure, whoever waits for what.
+run 2 gpu open
+run 0 gpu collective
+run 3 gpu collective
 # One that never comes: to NCCL's start, which nothing but the watchdog ends, and to a collective, where those that wait abort
 # what they have begun.
 NCCL_EMULATION_TELL=1

@@ -26,7 +26,7 @@ static int failed(int code, const char *call, char message[COMM_ENGINE_MESSAGE])
     int length = 0;
     if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) (void)snprintf(text, sizeof text, "error %d", code);
     (void)snprintf(message, COMM_ENGINE_MESSAGE, "%s: %.400s", call, text);
-    return -1;
+    return COMM_ENGINE_LOST;
 }
 
 /* In a function that has `message`: the call, or its error as the function's. */
@@ -77,7 +77,7 @@ static int join(struct mpi *m, int rank, int size, char message[COMM_ENGINE_MESS
     MPI_TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided));
     if (provided < MPI_THREAD_FUNNELED) {
         (void)snprintf(message, COMM_ENGINE_MESSAGE, "this MPI does not allow threads beside it");
-        return -1;
+        return COMM_ENGINE_LOST;
     }
     MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &m->rank));
@@ -86,7 +86,7 @@ static int join(struct mpi *m, int rank, int size, char message[COMM_ENGINE_MESS
         (void)snprintf(message, COMM_ENGINE_MESSAGE,
                        "MPI calls this rank %d of %d, the launcher rank %d of %d; use the MPI that it starts",
                        m->rank, m->size, rank, size);
-        return -1;
+        return COMM_ENGINE_LOST;
     }
     return 0;
 }
@@ -124,7 +124,7 @@ static int mpi_open(void **state, const struct comm_engine_place *place, struct 
         free(m->offsets);
     }
     free(m);
-    return -1;
+    return COMM_ENGINE_LOST;
 }
 
 /* The next free request, NULL without memory. */
@@ -151,7 +151,7 @@ static int mpi_barrier(void *state, char message[COMM_ENGINE_MESSAGE])
 {
     struct mpi *m = state;
     MPI_Request *request = new_request(m, message);
-    if (request == NULL) return -1;
+    if (request == NULL) return COMM_ENGINE_LOST;
     MPI_TRY(MPI_Ibarrier(m->comm, request));
     return 0;
 }
@@ -162,7 +162,7 @@ static int mpi_broadcast(void *state, void *data, size_t bytes, int root, char m
     for (size_t at = 0; at < bytes; at += m->chunk) {
         const size_t n = bytes - at < m->chunk ? bytes - at : m->chunk;
         MPI_Request *request = new_request(m, message);
-        if (request == NULL) return -1;
+        if (request == NULL) return COMM_ENGINE_LOST;
         MPI_TRY(MPI_Ibcast((char *)data + at, (int)n, MPI_BYTE, root, m->comm, request));
     }
     return 0;
@@ -181,14 +181,14 @@ static int mpi_gather_all(void *state, const size_t *bytes, void *receive, bool 
             m->offsets[r] = at;
         }
         MPI_Request *request = new_request(m, message);
-        if (request == NULL) return -1;
+        if (request == NULL) return COMM_ENGINE_LOST;
         MPI_TRY(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, receive, m->counts, m->offsets, MPI_BYTE, m->comm, request));
         return 0;
     }
     /* More than MPI's int offsets reach: a broadcast from each rank. */
     char *at = receive;
     for (int r = 0; r < m->size; at += bytes[r], r++)
-        if (mpi_broadcast(m, at, bytes[r], r, message) < 0) return -1;
+        if (mpi_broadcast(m, at, bytes[r], r, message) < 0) return COMM_ENGINE_LOST;
     return 0;
 }
 
@@ -204,7 +204,7 @@ static int mpi_exchange(void *state, const char *send, const size_t *send_bytes,
         for (size_t at = 0; at < receive_bytes[r]; at += m->chunk) {
             const size_t n = receive_bytes[r] - at < m->chunk ? receive_bytes[r] - at : m->chunk;
             MPI_Request *request = new_request(m, message);
-            if (request == NULL) return -1;
+            if (request == NULL) return COMM_ENGINE_LOST;
             MPI_TRY(MPI_Irecv(receive + receive_offset[r] + at, (int)n, MPI_BYTE, r, TAG, m->comm, request));
         }
     }
@@ -213,7 +213,7 @@ static int mpi_exchange(void *state, const char *send, const size_t *send_bytes,
         for (size_t at = 0; at < send_bytes[r]; at += m->chunk) {
             const size_t n = send_bytes[r] - at < m->chunk ? send_bytes[r] - at : m->chunk;
             MPI_Request *request = new_request(m, message);
-            if (request == NULL) return -1;
+            if (request == NULL) return COMM_ENGINE_LOST;
             MPI_TRY(MPI_Isend(send + send_offset[r] + at, (int)n, MPI_BYTE, r, TAG, m->comm, request));
         }
     }

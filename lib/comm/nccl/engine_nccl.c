@@ -15,6 +15,7 @@
 #include "comm/engine.h"
 
 enum { STAGE_BYTES = 4 << 20 };
+#define GPU_ADVICE "; see its state with nvidia-smi"
 
 /* What is under way with memory of the host: rounds, each of which moves a piece between each two ranks that still have
  * some, `each` bytes at most. */
@@ -43,16 +44,20 @@ struct nccl {
 static int cuda_failed(struct nccl *n, cudaError_t code, const char *call, char message[COMM_ENGINE_MESSAGE])
 {
     n->failed = true;
-    (void)snprintf(message, COMM_ENGINE_MESSAGE, "GPU %d: %.100s: %.300s", n->device, call, cudaGetErrorString(code));
-    return -1;
+    (void)snprintf(message, COMM_ENGINE_MESSAGE, "GPU %d: %.100s: %.250s" GPU_ADVICE, n->device, call,
+                   cudaGetErrorString(code));
+    return COMM_ENGINE_OWN;
 }
 
 static int nccl_failed(struct nccl *n, ncclResult_t code, const char *call, char message[COMM_ENGINE_MESSAGE])
 {
     n->failed = true;
     const char *more = ncclGetLastError(n->has_comm ? n->comm : NULL);
-    (void)snprintf(message, COMM_ENGINE_MESSAGE, "%.60s: %.120s%s%.200s", call, ncclGetErrorString(code),
-                   more != NULL && *more != '\0' ? ": " : "", more != NULL ? more : "");
+    const bool own = code == ncclUnhandledCudaError;
+    char gpu[24] = "";
+    if (own) (void)snprintf(gpu, sizeof gpu, "GPU %d: ", n->device);
+    (void)snprintf(message, COMM_ENGINE_MESSAGE, "%s%.60s: %.120s%s%.200s%s", gpu, call, ncclGetErrorString(code),
+                   more != NULL && *more != '\0' ? ": " : "", more != NULL ? more : "", own ? GPU_ADVICE : "");
     for (char *p = message; *p; p++)
         if ((unsigned char)*p < ' ') *p = ' ';
     /* What NCCL calls wrong use is two ranks with one GPU. */
@@ -61,10 +66,10 @@ static int nccl_failed(struct nccl *n, ncclResult_t code, const char *call, char
         (void)snprintf(message + used, COMM_ENGINE_MESSAGE - used,
                        "; start as many ranks a node as it has GPUs, with srun --gpus-per-task=1");
     }
-    return -1;
+    return own ? COMM_ENGINE_OWN : COMM_ENGINE_LOST;
 }
 
-/* In a function that has `n` and `message`: the call, or its error as the function's. */
+/* In a function that has `n` and `message`: the call, or its error as the function's; TRY: a call of ours. */
 #define CUDA_TRY(call)                                                                                                 \
     do {                                                                                                               \
         const cudaError_t cuda_code = (call);                                                                          \
@@ -74,6 +79,11 @@ static int nccl_failed(struct nccl *n, ncclResult_t code, const char *call, char
     do {                                                                                                               \
         const ncclResult_t nccl_code = (call);                                                                         \
         if (nccl_code != ncclSuccess) return nccl_failed(n, nccl_code, #call, message);                                \
+    } while (0)
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const int code_of_ours = (call);                                                                               \
+        if (code_of_ours < 0) return code_of_ours;                                                                     \
     } while (0)
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -102,7 +112,7 @@ static int take_gpu(struct nccl *n, char uuid[COMM_ENGINE_UNIQUE], char message[
     if (code != cudaSuccess || n_visible < 1) {
         (void)snprintf(message, COMM_ENGINE_MESSAGE, "no GPU can be used (%.300s); without GPUs use --engine mpi",
                        cudaGetErrorString(code));
-        return -1;
+        return COMM_ENGINE_OWN;
     }
     n->device = gpu_index(n->place.local_rank, n_visible);
     CUDA_TRY(cudaSetDevice(n->device));
@@ -163,7 +173,7 @@ static int nccl_open(void **state, const struct comm_engine_place *place, struct
         (void)nccl_failed(n, code, "ncclGetUniqueId", message);
     }
     nccl_close(n);
-    return -1;
+    return COMM_ENGINE_OWN;
 }
 
 /* ---- what is sent, on the stream; in pieces of `chunk` ---- */
@@ -256,7 +266,7 @@ static int start_broadcast_round(struct nccl *n, char message[COMM_ENGINE_MESSAG
         memcpy(n->host, s->receive + begin, bytes);
         CUDA_TRY(cudaMemcpyAsync(n->gpu, n->host, bytes, cudaMemcpyHostToDevice, n->stream));
     }
-    if (broadcast_pieces(n, n->gpu, bytes, s->root, message) < 0) return -1;
+    TRY(broadcast_pieces(n, n->gpu, bytes, s->root, message));
     if (!gives) CUDA_TRY(cudaMemcpyAsync(n->host, n->gpu, bytes, cudaMemcpyDeviceToHost, n->stream));
     return 0;
 }
@@ -274,7 +284,7 @@ static int start_gather_round(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
         }
         at += n->sizes[r];
     }
-    if (gather_pieces(n, n->sizes, n->gpu, message) < 0) return -1;
+    TRY(gather_pieces(n, n->sizes, n->gpu, message));
     if (at > 0) CUDA_TRY(cudaMemcpyAsync(n->host, n->gpu, at, cudaMemcpyDeviceToHost, n->stream));
     return 0;
 }
@@ -313,10 +323,10 @@ static int start_exchange_round(struct nccl *n, char message[COMM_ENGINE_MESSAGE
 static int start_round(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
 {
     const struct staged *s = &n->staged;
-    const int error = s->kind == STAGED_BROADCAST ? start_broadcast_round(n, message)
-                      : s->kind == STAGED_GATHER  ? start_gather_round(n, message)
-                                                  : start_exchange_round(n, message);
-    return error < 0 ? error : mark_end(n, message);
+    TRY(s->kind == STAGED_BROADCAST ? start_broadcast_round(n, message)
+        : s->kind == STAGED_GATHER  ? start_gather_round(n, message)
+                                    : start_exchange_round(n, message));
+    return mark_end(n, message);
 }
 
 /* What a round has brought to the pinned block goes where it belongs. */
@@ -363,7 +373,7 @@ static int nccl_barrier(void *state, char message[COMM_ENGINE_MESSAGE])
     struct nccl *n = state;
     /* A byte from each to all. */
     for (int r = 0; r < n->place.size; r++) n->sizes[r] = 1;
-    if (gather_pieces(n, n->sizes, n->gpu, message) < 0) return -1;
+    TRY(gather_pieces(n, n->sizes, n->gpu, message));
     return mark_end(n, message);
 }
 
@@ -372,7 +382,10 @@ static int nccl_gather_all(void *state, const size_t *bytes, void *receive, bool
 {
     struct nccl *n = state;
     size_t most = 0;
-    if (device) return gather_pieces(n, bytes, receive, message) < 0 ? -1 : mark_end(n, message);
+    if (device) {
+        TRY(gather_pieces(n, bytes, receive, message));
+        return mark_end(n, message);
+    }
     for (int r = 0; r < n->place.size; r++)
         if (bytes[r] > most) most = bytes[r];
     n->staged = (struct staged){.kind = STAGED_GATHER, .receive = receive, .receive_bytes = bytes};
@@ -387,8 +400,7 @@ static int nccl_exchange(void *state, const char *send, const size_t *send_bytes
     struct nccl *n = state;
     size_t most = 0;
     if (device) {
-        if (exchange_pieces(n, send, send_bytes, send_offset, receive, receive_bytes, receive_offset, message) < 0)
-            return -1;
+        TRY(exchange_pieces(n, send, send_bytes, send_offset, receive, receive_bytes, receive_offset, message));
         return mark_end(n, message);
     }
     for (int r = 0; r < n->place.size; r++) {
@@ -449,7 +461,7 @@ static int wait_for_end(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
     const struct timespec pause = {0, 200000};
     bool done = false, moved;
     for (;;) {
-        if (nccl_test(n, &done, &moved, message) < 0) return -1;
+        TRY(nccl_test(n, &done, &moved, message));
         if (done) return 0;
         (void)nanosleep(&pause, NULL);
     }
@@ -465,9 +477,11 @@ static int use_all(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
         n->offsets[r] = r;
     }
     CUDA_TRY(cudaMemsetAsync(n->gpu, 0, 2 * size, n->stream));
-    if (exchange_pieces(n, n->gpu, n->sizes, n->offsets, n->gpu + size, n->sizes, n->offsets, message) < 0) return -1;
-    if (mark_end(n, message) < 0 || wait_for_end(n, message) < 0) return -1;
-    return nccl_barrier(n, message) < 0 ? -1 : wait_for_end(n, message);
+    TRY(exchange_pieces(n, n->gpu, n->sizes, n->offsets, n->gpu + size, n->sizes, n->offsets, message));
+    TRY(mark_end(n, message));
+    TRY(wait_for_end(n, message));
+    TRY(nccl_barrier(n, message));
+    return wait_for_end(n, message);
 }
 
 static int nccl_ready(void *state, const char *invitation, char message[COMM_ENGINE_MESSAGE])
@@ -476,7 +490,7 @@ static int nccl_ready(void *state, const char *invitation, char message[COMM_ENG
     ncclUniqueId id;
     if (!read_id(&id, invitation)) {
         (void)snprintf(message, COMM_ENGINE_MESSAGE, "what rank 0 sent is no id of NCCL's");
-        return -1;
+        return COMM_ENGINE_LOST;
     }
     NCCL_TRY(ncclCommInitRank(&n->comm, n->place.size, id, n->place.rank));
     n->has_comm = true;

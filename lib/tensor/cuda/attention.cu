@@ -343,19 +343,27 @@ __global__ static void keys_back(const struct problem p, size_t kv_heads, size_t
 
 /* ---- launches ---- */
 
-/* Votes in shared memory leave room for fewer warps. */
-static unsigned most_warps(const struct problem &p)
+/* Whether the GPU gives a block so many bytes of shared memory. */
+static bool has_shared(struct cuda *c, const struct problem &p, size_t bytes)
 {
-    const size_t each = TILE_ROWS * 4 * p.n_classes * sizeof(float), room = 96 << 10;
-    return each == 0 ? MOST_WARPS : (unsigned)(room / each > MOST_WARPS ? MOST_WARPS : room / each);
+    if (bytes > c->shared && c->failure.code == 0)
+        (void)tabft_fail(&c->failure, TABFT_INPUT,
+                         "GPU %d: heads of %zu numbers, %zu classes: attention takes %zu bytes of shared memory, a block has %zu "
+                         "at most; use --device cpu",
+                         c->device, p.s.width, p.n_classes, bytes, c->shared);
+    return bytes <= c->shared;
 }
 
 template <int D, bool exact, bool votes> static void launch_forward(struct cuda *c, const struct problem &p)
 {
-    const struct cut cut = cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, most_warps(p));
-    const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]), rows = cut.rows;
-    const size_t shared =
-        ((rows + TILE) * (D + 4) + (votes ? rows * 4 * p.n_classes : (size_t)TILE * (D + 4))) * sizeof(float);
+    /* Wide heads and many votes leave room for fewer warps. */
+    const size_t tiles = (votes ? 1 : 2) * (size_t)TILE * (D + 4) * sizeof(float);
+    const size_t of_warp = TILE_ROWS * ((D + 4) + (votes ? 4 * p.n_classes : 0)) * sizeof(float);
+    if (!has_shared(c, p, tiles + of_warp)) return;
+    const struct cut cut =
+        cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, (unsigned)smaller(MOST_WARPS, (c->shared - tiles) / of_warp));
+    const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
+    const size_t shared = tiles + cut.warps * of_warp;
     allow_shared(c, attend<D, exact, votes>, shared);
     LAUNCH((attend<D, exact, votes>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, cut, units);
     cuda_launched(c, "attention");
@@ -363,20 +371,24 @@ template <int D, bool exact, bool votes> static void launch_forward(struct cuda 
 
 template <int D, bool exact, bool votes> static void launch_backward(struct cuda *c, const struct problem &p)
 {
-    const size_t tokens = p.s.n_context + p.s.n_query, tile = (size_t)TILE * (D + 4), each = votes ? 1 : 2;
+    const size_t tokens = p.s.n_context + p.s.n_query, tile = (size_t)TILE * (D + 4) * sizeof(float), each = votes ? 1 : 2;
     LAUNCH(find_means, grid_of(p.s.sequences * tokens * p.s.heads, BLOCK), BLOCK, 0, c->stream, p);
     cuda_launched(c, "attention's means");
     if (p.dq != NULL) {
-        const struct cut cut = cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, MOST_WARPS / 2);
+        const size_t of_warp = each * TILE_ROWS * (D + 4) * sizeof(float);
+        if (!has_shared(c, p, each * tile + of_warp)) return;
+        const struct cut cut = cut_of(p.s.n_context, p.s.n_query, TILE_ROWS,
+                                      (unsigned)smaller(MOST_WARPS / 2, (c->shared - each * tile) / of_warp));
         const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
-        const size_t shared = each * (cut.rows * (D + 4) + tile) * sizeof(float);
+        const size_t shared = each * tile + cut.warps * of_warp;
         allow_shared(c, queries_back<D, exact, votes>, shared);
         LAUNCH((queries_back<D, exact, votes>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, cut, units);
         cuda_launched(c, "the gradient of queries");
     }
     const size_t kv_heads = kv_heads_of(p.s);
     const size_t units = p.s.sequences * kv_heads * blocks_of(p.s.n_keys, TILE);
-    const size_t shared = (2 * each * tile + 3 * TILE) * sizeof(float);
+    const size_t shared = 2 * each * tile + 3 * TILE * sizeof(float);
+    if (!has_shared(c, p, shared)) return;
     allow_shared(c, keys_back<D, exact, votes>, shared);
     LAUNCH((keys_back<D, exact, votes>), grid_of(units, 1), KEY_WARPS * WARP, shared, c->stream, p, kv_heads, units);
     cuda_launched(c, "the gradient of keys and values");
@@ -394,11 +406,10 @@ template <bool votes> static void run(struct cuda *c, struct problem *p, void *s
 {
     p->scale = 1.0f / sqrtf((float)p->s.width);
     p->scale2 = p->scale * 1.44269504088896341f;
-    if (p->s.width > MOST_WIDTH || most_warps(*p) == 0) {
+    if (p->s.width > MOST_WIDTH) {
         if (c->failure.code == 0)
-            (void)tabft_fail(&c->failure, TABFT_INPUT,
-                             "GPU %d: heads of %zu numbers, %zu classes: attention takes %d and %d; use --device cpu",
-                             c->device, p->s.width, p->n_classes, (int)MOST_WIDTH, (96 << 10) / (int)(TILE_ROWS * 4 * 4));
+            (void)tabft_fail(&c->failure, TABFT_INPUT, "GPU %d: heads of %zu numbers: attention takes %d; use --device cpu",
+                             c->device, p->s.width, (int)MOST_WIDTH);
         return;
     }
     if ((p->s.sequences | p->s.heads | p->s.n_keys | (p->s.n_context + p->s.n_query)) >> 31 != 0) {

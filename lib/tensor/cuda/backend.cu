@@ -185,6 +185,7 @@ static int open_parts(struct cuda *c, struct tabft_failure *f)
     int error = check_environment(c->device, f);
     if (error == 0) error = ask(c->device, &about, f);
     if (error < 0) return error;
+    c->shared = about.sharedMemPerBlockOptin;
     c->wgmma = about.major == 9 && attention_wgmma_there();
     (void)snprintf(c->isa, sizeof c->isa, "sm_%d%d%s %s on %s", about.major, about.minor, c->wgmma ? "a" : "",
                    tensor_precision_name(c->precision), about.name);

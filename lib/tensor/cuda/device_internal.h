@@ -50,6 +50,7 @@ struct cuda {
     enum tensor_precision precision;
     cudaStream_t stream;
     cudaEvent_t marks[MARKS];
+    size_t shared; /* bytes that a block can have of it at most */
     bool wgmma; /* the GPU has Hopper's warpgroup products, and the plugin those of attention */
     cublasHandle_t blas;
     void *workspace; /* of cuBLAS; NULL: it has none yet */

@@ -148,6 +148,12 @@ status=0
 mpirun_ranks 2 "$@" --out shared >said 2>&1 || status=$?
 [ "$status" = 2 ] || fail "two ranks with one GPU end with $status"
 grep -q 'ranks 0 and 1 have one GPU, GPU-.*as many ranks a node as it has GPUs' said || { cat said; fail 'two ranks with one GPU are not told what to do'; }
+# A GPU that fails in the middle of a step: its rank says so, and that it was the GPU's.
+status=0
+mpirun_ranks 2 env CUDA_EMULATION_DEVICES=2 CUDA_EMULATION_FAILS=1:200 "$@" --out failing >said 2>&1 || status=$?
+[ "$status" = 4 ] || { cat said; fail "a run whose GPU fails ends with $status"; }
+grep -q '^tabft-train: rank 1 (.*: GPU 1: .*: an illegal memory access was encountered' said || { cat said; fail 'a GPU that fails is not told'; }
+[ ! -e failing/run.json ] || fail 'a run whose GPU fails is recorded as done'
 # Two kinds of GPU would make of an item what depends on who computes it.
 status=0
 mpirun_ranks 2 env CUDA_EMULATION_DEVICES=2 CUDA_EMULATION_OTHER=1 "$@" --out mixed >said 2>&1 || status=$?

@@ -4,7 +4,8 @@
  *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints
  *                                             a line each
  *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0
- *                                             exit1 error stop hang, WHERE: start (before it joins), init (joined, without
+ *                                             exit1 error stop hang gpu (the emulated one fails), WHERE: start
+ *                                             (before it joins), init (joined, without
  *                                             an engine), engine (within NCCL's own start, on the emulation: it can only
  *                                             hang), open, collective, close
  *   rank_program differ RANK                  that rank has another value
@@ -256,6 +257,10 @@ static void die(struct comm *c, const char *how)
     if (strcmp(how, "abort") == 0) abort();
     if (strcmp(how, "exit0") == 0) exit(0);
     if (strcmp(how, "exit1") == 0) exit(1);
+    if (strcmp(how, "gpu") == 0) {
+        if (setenv("CUDA_EMULATION_FAILS", "0:0", 1) != 0) _exit(4);
+        return;
+    }
     tabft_fail(&f, TABFT_INPUT, "table.tbf: is broken; pack it again");
     if (strcmp(how, "error") == 0) end_failed(c, &f);
 }

@@ -908,7 +908,8 @@ static void vote(const struct op *op, double *const *in, double *out)
 /* The last class has no votes at all. More keys and rows than a block holds, too. */
 START_TEST(votes_are_right)
     {
-        const size_t sizes[][5] = {{1, 1, 1, 1, 2}, {5, 19, 3, 8, 4}, {13, 40, 2, 5, 70}, {101, 300, 2, 16, 12}};
+        const size_t sizes[][5] = {
+            {1, 1, 1, 1, 2}, {5, 19, 3, 8, 4}, {13, 40, 2, 5, 70}, {101, 300, 2, 16, 12}, {130, 70, 1, 100, 60}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const size_t rows = sizes[i][0], keys = sizes[i][1], heads = sizes[i][2], width = sizes[i][3],
                          classes = sizes[i][4];
@@ -1190,7 +1191,59 @@ START_TEST(vectors_are_the_hosts)
 }
 END_TEST
 
-UNIT_MAIN("tensor/ops of GPUs", TESTS_OF_ANY_BACKEND, vectors_are_the_hosts)
+static struct trial wide_votes(size_t rows, size_t keys, size_t classes)
+{
+    const size_t width = 100;
+    return (struct trial){.op = {.kind = OP_VOTE, .vote = {rows, keys, 1, width, classes}},
+                          .in = {{.count = rows * width},
+                                 {.count = keys * width},
+                                 {.count = keys, .no_gradient = true, .n_codes = (int32_t)classes}},
+                          .out = rows * classes,
+                          .out2 = rows * (2 + classes)};
+}
+
+/* A block of compute capability 8.6 has 99 KiB of shared memory, one of 8.0 has 163, one of 9.0 has 227: no more is asked for,
+ * and what is computed does not depend on it. */
+START_TEST(gpus_have_less_shared_memory)
+{
+    static const char *const capabilities[] = {"80", "86", "90"};
+    const struct trial t = wide_votes(130, 70, 60), most = wide_votes(3, 5, 231), more = wide_votes(3, 5, 232);
+    struct data d = make_data(&t), few = make_data(&most), other = make_data(&more);
+    struct made first = {0}, m;
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(setenv("CUDA_EMULATION_CAPABILITY", capabilities[i], 1), 0);
+        m = run(&t, &d, 1, 0.0f);
+        if (i == 0) {
+            first = m;
+        } else {
+            ck_assert_mem_eq(m.out, first.out, t.out * sizeof *m.out);
+            for (int j = 0; j < 2; j++) ck_assert_mem_eq(m.d_in[j], first.d_in[j], t.in[j].count * sizeof(float));
+            free_made(&m);
+        }
+    }
+    ck_assert_int_eq(setenv("CUDA_EMULATION_CAPABILITY", "86", 1), 0);
+    m = run(&most, &few, 1, 0.0f);
+    free_made(&m);
+    struct tensor_backend b;
+    float *out = zeros(more.out, sizeof *out), *out2 = zeros(more.out2, sizeof *out2);
+    open_backend(&b, NULL);
+    const struct op_call call = {
+        .op = &more.op, .in = {other.x[0], other.x[1], other.x[2]}, .out = {out, out2}};
+    b.kernels[OP_VOTE].forward(b.state, &call);
+    MUST_FAIL(b.vectors.finish(b.vectors.state, &f), TABFT_INPUT,
+              "232 classes: attention takes 101632 bytes of shared memory, a block has 101376");
+    b.close(b.state);
+    seen_free(out);
+    seen_free(out2);
+    free_made(&first);
+    free_data(&d);
+    free_data(&few);
+    free_data(&other);
+    unsetenv("CUDA_EMULATION_CAPABILITY");
+}
+END_TEST
+
+UNIT_MAIN("tensor/ops of GPUs", TESTS_OF_ANY_BACKEND, vectors_are_the_hosts, gpus_have_less_shared_memory)
 #else
 UNIT_MAIN("tensor/ops", TESTS_OF_ANY_BACKEND, rows_do_not_see_their_block, instruction_sets_are_named)
 #endif
