@@ -134,31 +134,33 @@ __device__ static size_t token_of(const struct op_attention &s, const struct ope
     return smaller(row - r.query + s.n_context, tokens);
 }
 
-static constexpr unsigned PAIR_LANES = 8;
-
-/* Of each row what backward starts from, PAIR_LANES lanes a row. The mean is that of the slopes as the products see them:
- * with the gradient of the output rounded. */
-template <typename O> __global__ static void pair_rows(const struct problem p, const struct operands r, const O *o)
+/* Of each row what backward starts from; a lane has eight of its D numbers. The mean is that of the slopes as the products
+ * see them: with the gradient of the output rounded. */
+template <int D, typename O>
+__global__ static void pair_rows(const struct problem p, const struct operands r, const O *o)
 {
-    for (size_t i = thread_in_grid(); i < p.s.sequences * p.s.heads * r.tokens * PAIR_LANES; i += threads_in_grid()) {
-        const size_t row = i / PAIR_LANES % r.tokens, head = i / PAIR_LANES / r.tokens % p.s.heads;
-        const size_t sequence = i / PAIR_LANES / r.tokens / p.s.heads, token = token_of(p.s, r, row);
+    constexpr unsigned LANES = D / 8;
+    for (size_t i = thread_in_grid(); i < p.s.sequences * p.s.heads * r.tokens * LANES; i += threads_in_grid()) {
+        const size_t j = i % LANES * 8, row = i / LANES % r.tokens, head = i / LANES / r.tokens % p.s.heads;
+        const size_t sequence = i / LANES / r.tokens / p.s.heads, token = token_of(p.s, r, row);
         const bool there = token < p.s.n_context + p.s.n_query;
         float sum = 0.0f;
         if (there) {
             const O *out = o + place(p.s.o, sequence, token) + head * p.s.width;
-            const uint16_t *d = row_of(r.d, sequence, token, head);
-            for (size_t j = i % PAIR_LANES; j < p.s.width; j += PAIR_LANES)
-                sum += out[j] * float_of((uint32_t)d[j] << 16);
+            const struct bf16 *d = (const struct bf16 *)row_of(r.d, sequence, token, head);
+            for (unsigned k = 0; k < 8; k += 4) {
+                const float4 x = four_of(out, j + k, p.s.width, p.aligned), y = four_of(d, j + k, p.s.width, p.aligned);
+                sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+            }
         }
-        for (int step = 1; step < (int)PAIR_LANES; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-        if (i % PAIR_LANES > 0) continue;
+        for (int step = 1; step < (int)LANES; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+        if (j > 0) continue;
         struct row_pair pair = {INFINITY, 0.0f};
         if (there) {
             const float *s = statistics_of(p, sequence, token, head);
             pair = row_pair{s[0] - log2f(s[1]), sum};
         }
-        r.pairs[i / PAIR_LANES] = pair;
+        r.pairs[i / LANES] = pair;
     }
 }
 
@@ -538,11 +540,16 @@ static struct operands operands_of(struct cuda *c, const struct problem &p, cons
     if (!backward) return r;
     r.d = operand_of(c, p, w, OPERAND_D, p.d_out, p.bf16.d_out, p.s.o, &at);
     r.pairs = (struct row_pair *)at;
-    const unsigned grid = grid_of(p.s.sequences * p.s.heads * r.tokens * PAIR_LANES, BLOCK);
-    if (p.bf16.out) LAUNCH(pair_rows<struct bf16>, grid, BLOCK, 0, c->stream, p, r, (const struct bf16 *)(const void *)p.o);
-    else LAUNCH(pair_rows<float>, grid, BLOCK, 0, c->stream, p, r, (const float *)p.o);
-    cuda_launched(c, "attention's rows");
     return r;
+}
+
+template <int D> static void launch_pairs(struct cuda *c, const struct problem &p, const struct operands &r)
+{
+    const unsigned grid = grid_of(p.s.sequences * p.s.heads * r.tokens * (D / 8), BLOCK);
+    if (p.bf16.out)
+        LAUNCH((pair_rows<D, struct bf16>), grid, BLOCK, 0, c->stream, p, r, (const struct bf16 *)(const void *)p.o);
+    else LAUNCH((pair_rows<D, float>), grid, BLOCK, 0, c->stream, p, r, (const float *)p.o);
+    cuda_launched(c, "attention's rows");
 }
 
 static bool in_fours(const void *x, const struct op_attention_stride &s)
@@ -594,6 +601,7 @@ static void launch(struct cuda *c, const struct problem &p, const struct operand
                    bool backward)
 {
     static constexpr unsigned WIDE = D == 32 || D == 64 ? 2 : 1;
+    if (backward) launch_pairs<D>(c, p, r);
     if (D == 64 && c->wgmma && p.s.n_keys >= WGMMA_KEYS) {
         attention_wgmma(c, p, r, backward);
         return;

@@ -1,5 +1,5 @@
-/* What happens to queries and keys before they meet, and numbers turned into sines and cosines. In heads a warp has a head
- * of a row, a lane the two numbers of a point in the plane. */
+/* What happens to queries and keys before they meet, and numbers turned into sines and cosines. In heads a warp has a
+ * row, a lane the two numbers of a point in the plane, and as many lanes a head as it has points. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/device_internal.h"
 
@@ -30,87 +30,143 @@ __device__ static const float *turns_of(const struct op_heads &s, const float *t
     return turns == NULL ? NULL : turns + row % s.tokens * s.head_width;
 }
 
-/* 1 / root mean square of a turned head, on every lane. */
-template <typename X> __device__ static float inverse_of(const struct op_heads &s, const X *x, const float *turns)
+/* A lane's share of a row: `lanes` lanes, a power of two, have a head, so that a warp has WARP / lanes heads at once. */
+struct share {
+    unsigned lanes, first, head; /* of the head: the lane's number in it; of those at once: its own */
+};
+__device__ static struct share share_of(unsigned log2_lanes)
+{
+    const unsigned lane = threadIdx.x % WARP, lanes = 1u << log2_lanes;
+    return share{lanes, lane % lanes, lane >> log2_lanes};
+}
+
+/* The sum over the lanes of a head, on each of them the same bits. All lanes of the warp must come here. */
+__device__ static float head_sum(float x, const struct share &own)
+{
+    for (unsigned step = own.lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, (int)step);
+    return x;
+}
+
+/* 1 / root mean square of a turned head, on each of its lanes; `there`: of those without a head nothing is read. */
+template <typename X>
+__device__ static float inverse_of(const struct op_heads &s, const struct share &own, bool there, const X *x,
+                                   const float *turns)
 {
     const size_t half = half_of(s);
     float squares = 0.0f;
-    for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
+    for (size_t j = own.first; j < half && there; j += own.lanes) {
         const struct point p = turned(s, x, turns, j);
         squares += p.a * p.a + p.b * p.b;
     }
-    return 1.0f / sqrtf(warp_sum(squares) / (float)s.head_width + s.epsilon);
+    return 1.0f / sqrtf(head_sum(squares, own) / (float)s.head_width + s.epsilon);
+}
+
+/* The weights of a head's norm. */
+__device__ static const float *weights_of(const struct op_heads &s, const float *w, size_t h)
+{
+    return w + (unsigned)h / (unsigned)(s.heads / s.norms) * s.head_width;
 }
 
 template <typename X, typename Y>
-__global__ static void heads_rows(const struct op_heads s, const X *x, const float *turns, const float *w, Y *y)
+__global__ static void heads_rows(const struct op_heads s, unsigned log2_lanes, const X *x, const float *turns,
+                                  const float *w, Y *y)
 {
+    const struct share own = share_of(log2_lanes);
     const size_t half = half_of(s), all = s.heads * s.head_width;
-    for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
-        const size_t row = unit / s.heads, h = unit % s.heads, at = row * s.width + h * s.head_width;
+    for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
         const float *of_row = turns_of(s, turns, row);
-        const float *own = s.norms == 0 ? NULL : w + h / (s.heads / s.norms) * s.head_width;
-        const float inverse = own == NULL ? 1.0f : inverse_of(s, x + at, of_row);
-        for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
-            const struct point p = turned(s, x + at, of_row, j);
-            put(y + at + j, false, own == NULL ? p.a : own[j] * (p.a * inverse));
-            if (in_pair(s, j)) put(y + at + j + half, false, own == NULL ? p.b : own[j + half] * (p.b * inverse));
+        for (size_t begin = 0; begin < s.heads; begin += WARP / own.lanes) {
+            const size_t h = begin + own.head, at = row * s.width + h * s.head_width;
+            const bool there = h < s.heads;
+            const float inverse = s.norms == 0 ? 1.0f : inverse_of(s, own, there, x + at, of_row);
+            if (!there) continue;
+            const float *of_head = s.norms == 0 ? NULL : weights_of(s, w, h);
+            for (size_t j = own.first; j < half; j += own.lanes) {
+                const struct point p = turned(s, x + at, of_row, j);
+                put(y + at + j, false, of_head == NULL ? p.a : of_head[j] * (p.a * inverse));
+                if (in_pair(s, j)) put(y + at + j + half, false, of_head == NULL ? p.b : of_head[j + half] * (p.b * inverse));
+            }
         }
-        if (h == 0)
-            for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
-                put(y + row * s.width + j, false, x[row * s.width + j]);
+        for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
+            put(y + row * s.width + j, false, x[row * s.width + j]);
     }
 }
 
 template <typename X>
-__global__ static void heads_inverses(const struct op_heads s, const X *x, const float *turns, float *inverses)
+__global__ static void heads_inverses(const struct op_heads s, unsigned log2_lanes, const X *x, const float *turns,
+                                      float *inverses)
 {
-    for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
-        const size_t row = unit / s.heads, h = unit % s.heads;
-        const float inverse = inverse_of(s, x + row * s.width + h * s.head_width, turns_of(s, turns, row));
-        if (threadIdx.x % WARP == 0) inverses[unit] = inverse;
+    const struct share own = share_of(log2_lanes);
+    for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
+        const float *of_row = turns_of(s, turns, row);
+        for (size_t begin = 0; begin < s.heads; begin += WARP / own.lanes) {
+            const size_t h = begin + own.head;
+            const bool there = h < s.heads;
+            const float inverse = inverse_of(s, own, there, x + row * s.width + h * s.head_width, of_row);
+            if (there && own.first == 0) inverses[row * s.heads + h] = inverse;
+        }
     }
+}
+
+/* Of a head with a norm: what its gradient has along the head itself, over all of its lanes. */
+template <typename X, typename Y>
+__device__ static float along_head(const struct op_heads &s, const struct share &own, bool there, const X *x,
+                                   const float *turns, const float *w, float inverse, const Y *dy)
+{
+    const size_t half = half_of(s);
+    float along = 0.0f;
+    for (size_t j = own.first; j < half && there; j += own.lanes) {
+        const struct point p = turned(s, x, turns, j);
+        along += w[j] * dy[j] * p.a;
+        if (in_pair(s, j)) along += w[j + half] * dy[j + half] * p.b;
+    }
+    return head_sum(along, own) * inverse * inverse / (float)s.head_width;
 }
 
 /* dx may be dy. */
 template <typename X, typename Y, typename D>
-__global__ static void heads_back(const struct op_heads s, const X *x, const float *turns, const float *w,
-                                  const float *inverses, const Y *dy, D *dx, bool add)
+__global__ static void heads_back(const struct op_heads s, unsigned log2_lanes, const X *x, const float *turns,
+                                  const float *w, const float *inverses, const Y *dy, D *dx, bool add)
 {
+    const struct share own = share_of(log2_lanes);
     const size_t half = half_of(s), all = s.heads * s.head_width;
-    for (size_t unit = thread_in_grid() / WARP; unit < s.rows * s.heads; unit += threads_in_grid() / WARP) {
-        const size_t row = unit / s.heads, h = unit % s.heads, at = row * s.width + h * s.head_width;
+    for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
         const float *of_row = turns_of(s, turns, row);
-        const float *own = s.norms == 0 ? NULL : w + h / (s.heads / s.norms) * s.head_width;
-        const float inverse = own == NULL ? 1.0f : inverses[unit];
-        float along = 0.0f;
-        if (own != NULL) {
-            for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
-                const struct point p = turned(s, x + at, of_row, j);
-                along += own[j] * dy[at + j] * p.a;
-                if (in_pair(s, j)) along += own[j + half] * dy[at + j + half] * p.b;
+        for (size_t begin = 0; begin < s.heads; begin += WARP / own.lanes) {
+            const size_t h = begin + own.head, at = row * s.width + h * s.head_width;
+            const bool there = h < s.heads;
+            const float *of_head = s.norms == 0 || !there ? NULL : weights_of(s, w, h);
+            const float inverse = of_head == NULL ? 1.0f : inverses[row * s.heads + h];
+            const float along =
+                s.norms == 0 ? 0.0f : along_head(s, own, there, x + at, of_row, of_head, inverse, dy + at);
+            for (size_t j = own.first; j < half && there; j += own.lanes) {
+                struct point d = {dy[at + j], in_pair(s, j) ? (float)dy[at + j + half] : 0.0f};
+                if (of_head != NULL) {
+                    const struct point p = turned(s, x + at, of_row, j);
+                    d.a = inverse * (of_head[j] * d.a - p.a * along);
+                    if (in_pair(s, j)) d.b = inverse * (of_head[j + half] * d.b - p.b * along);
+                }
+                if (of_row != NULL) {
+                    const float c = of_row[j], sine = -of_row[j + half], a = d.a, b = d.b;
+                    d.a = a * c - b * sine;
+                    d.b = b * c + a * sine;
+                }
+                put(dx + at + j, add, d.a);
+                if (in_pair(s, j)) put(dx + at + j + half, add, d.b);
             }
-            along = warp_sum(along) * inverse * inverse / (float)s.head_width;
         }
-        for (size_t j = threadIdx.x % WARP; j < half; j += WARP) {
-            struct point d = {dy[at + j], in_pair(s, j) ? (float)dy[at + j + half] : 0.0f};
-            if (own != NULL) {
-                const struct point p = turned(s, x + at, of_row, j);
-                d.a = inverse * (own[j] * d.a - p.a * along);
-                if (in_pair(s, j)) d.b = inverse * (own[j + half] * d.b - p.b * along);
-            }
-            if (of_row != NULL) {
-                const float c = of_row[j], sine = -of_row[j + half], a = d.a, b = d.b;
-                d.a = a * c - b * sine;
-                d.b = b * c + a * sine;
-            }
-            put(dx + at + j, add, d.a);
-            if (in_pair(s, j)) put(dx + at + j + half, add, d.b);
-        }
-        if (h == 0 && (const void *)dx != (const void *)dy)
+        if ((const void *)dx != (const void *)dy)
             for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
                 put(dx + row * s.width + j, add, dy[row * s.width + j]);
     }
+}
+
+/* log2 of the lanes that a head has. */
+static unsigned lanes_of(const struct op_heads &s)
+{
+    unsigned log2_lanes = 0;
+    while (1u << log2_lanes < WARP && (size_t)1 << log2_lanes < (s.head_width + 1) / 2) log2_lanes++;
+    return log2_lanes;
 }
 
 template <typename X, typename Y> struct heads_term { /* c: norm * head_width + number */
@@ -137,7 +193,7 @@ template <typename X, typename Y> struct heads_term { /* c: norm * head_width + 
 template <typename X, typename Y> static void heads_forward_of(struct cuda *c, const struct op_call *call)
 {
     const struct op_heads s = call->op->heads;
-    LAUNCH((heads_rows<X, Y>), grid_of(s.rows * s.heads, WARPS), BLOCK, 0, c->stream, s, (const X *)call->in[0],
+    LAUNCH((heads_rows<X, Y>), grid_of(s.rows, WARPS), BLOCK, 0, c->stream, s, lanes_of(s), (const X *)call->in[0],
            (const float *)call->in[1], (const float *)call->in[2], (Y *)call->out[0]);
     cuda_launched(c, "heads");
 }
@@ -157,16 +213,16 @@ template <typename X, typename Y, typename D> static void heads_backward_of(stru
     const Y *dy = (const Y *)(const void *)call->d_out;
     const float *turns = (const float *)call->in[1];
     float *inverses = (float *)call->scratch;
-    const unsigned grid = grid_of(s.rows * s.heads, WARPS);
+    const unsigned grid = grid_of(s.rows, WARPS);
     if (s.norms > 0) {
-        LAUNCH(heads_inverses<X>, grid, BLOCK, 0, c->stream, s, x, turns, inverses);
+        LAUNCH(heads_inverses<X>, grid, BLOCK, 0, c->stream, s, lanes_of(s), x, turns, inverses);
         cuda_launched(c, "heads' norms");
         if (call->d_in[2] != NULL)
             sum_rows(c, heads_term<X, Y>{s, x, turns, dy, inverses}, s.rows, s.norms * s.head_width,
                      inverses + s.rows * s.heads, call->add[2], call->d_in[2]);
     }
-    LAUNCH((heads_back<X, Y, D>), grid, BLOCK, 0, c->stream, s, x, turns, (const float *)call->in[2], inverses, dy,
-           (D *)(void *)call->d_in[0], call->add[0]);
+    LAUNCH((heads_back<X, Y, D>), grid, BLOCK, 0, c->stream, s, lanes_of(s), x, turns, (const float *)call->in[2],
+           inverses, dy, (D *)(void *)call->d_in[0], call->add[0]);
     cuda_launched(c, "the gradient of heads");
 }
 template <typename X> static void heads_backward_from(struct cuda *c, const struct op_call *call)

@@ -805,6 +805,26 @@ static void modulate(const struct op *op, double *const *in, double *out)
     for (size_t i = 0; i < s->rows * s->width; i++) out[i] = in[0][i] * in[2][i % s->width] * (1 + tanh(in[1][i]));
 }
 
+/* As many heads at once as a GPU's warp has room for, and one more or fewer; points that it has no room for at once. */
+static void heads_of_all_widths_are_right(void)
+{
+    const size_t sizes[][3] = {{1, 1, 1}, {1, 2, 1}, {33, 2, 3}, {5, 16, 1}, {4, 16, 2}, {3, 32, 3}, {2, 64, 1}, {3, 70, 1}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const size_t n = sizes[i][0], width = sizes[i][1], norms = sizes[i][2], all = n * width + i % 3;
+        const size_t tokens = 3, rows = 11 * tokens, turns = width % 2 == 0 ? tokens * width : 0;
+        const struct trial t = {
+            .op = {.kind = OP_HEADS, .heads = {rows, all, tokens, n, width, norms, 1e-3f}},
+            .forward = heads,
+            .in = {{.count = rows * all}, {.count = turns, .no_gradient = true}, {.count = norms * width}},
+            .out = rows * all,
+            .tolerance = 2e-5};
+        struct data d = make_data(&t);
+        if (turns > 0) fill_turns(&d, tokens, width);
+        check(&t, &d, "heads of some width");
+        free_data(&d);
+    }
+}
+
 START_TEST(queries_are_right)
     {
         const size_t tokens = 7, rows = 41 * tokens, head = 6;
@@ -830,6 +850,7 @@ START_TEST(queries_are_right)
                            .out = rows * 75,
                            .tolerance = 1e-5};
         try(&t, "heads of odd width normalised");
+        heads_of_all_widths_are_right();
         t = (struct trial){.op = {.kind = OP_MODULATE, .modulate = {rows, 21}},
                            .forward = modulate,
                            .in = {{.count = rows * 21}, {.count = rows * 21}, {.count = 21}},
