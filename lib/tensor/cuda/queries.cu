@@ -5,196 +5,217 @@
 
 /* ---- heads ---- */
 
+/* A row's numbers are below 2^31, which heads_of sees to; its place among all may be beyond. A head's points are the numbers
+ * j and j + half; of an odd width, which is never turned, the last j stands alone. `lanes`, a power of two, of a warp have a
+ * head, and the warp has `at_once` heads; `whole`: a lane has one point. */
+struct heads {
+    size_t rows, tokens;
+    unsigned width, heads, head_width, half, of_norm; /* of_norm: heads that share a row of weights; 0: no norms */
+    unsigned lanes, at_once;
+    float epsilon;
+};
+
 struct point {
     float a, b;
 };
 
-/* The numbers of a head that a lane has at a time are j and j + half; of an odd width, which is never turned, the last j
- * stands alone. */
-__device__ static size_t half_of(const struct op_heads &s) { return (s.head_width + 1) / 2; }
-__device__ static bool in_pair(const struct op_heads &s, size_t j) { return j + half_of(s) < s.head_width; }
+__device__ static bool in_pair(const struct heads &s, unsigned j) { return j + s.half < s.head_width; }
 
-/* Numbers j and j + half of a head after the turn, 0 where there is no second. */
+/* Point j of a head after the turn, 0 where there is no second number. */
 template <typename X>
-__device__ static struct point turned(const struct op_heads &s, const X *x, const float *turns, size_t j)
+__device__ static struct point turned(const struct heads &s, const X *x, const float *turns, unsigned j)
 {
-    const size_t half = half_of(s);
-    const float a = x[j], b = in_pair(s, j) ? (float)x[j + half] : 0.0f;
+    const float a = x[j], b = in_pair(s, j) ? (float)x[j + s.half] : 0.0f;
     if (turns == NULL) return point{a, b};
-    const float c = turns[j], sine = turns[j + half];
+    const float c = turns[j], sine = turns[j + s.half];
     return point{a * c - b * sine, b * c + a * sine};
 }
 
-__device__ static const float *turns_of(const struct op_heads &s, const float *turns, size_t row)
+__device__ static const float *turns_of(const struct heads &s, const float *turns, size_t row)
 {
     return turns == NULL ? NULL : turns + row % s.tokens * s.head_width;
 }
-
-/* A lane's share of a row: `lanes` lanes, a power of two, have a head, so that a warp has WARP / lanes heads at once. */
-struct share {
-    unsigned lanes, first, head; /* of the head: the lane's number in it; of those at once: its own */
-};
-__device__ static struct share share_of(unsigned log2_lanes)
+__device__ static const float *weights_of(const struct heads &s, const float *w, unsigned h)
 {
-    const unsigned lane = threadIdx.x % WARP, lanes = 1u << log2_lanes;
-    return share{lanes, lane % lanes, lane >> log2_lanes};
+    return w + h / s.of_norm * s.head_width;
+}
+
+/* The points of a lane of head h: none where there is no such head. */
+__device__ static unsigned first_point(const struct heads &s, unsigned h)
+{
+    return h < s.heads ? threadIdx.x & (s.lanes - 1) : s.half;
+}
+template <bool whole> __device__ static unsigned next_point(const struct heads &s, unsigned j)
+{
+    return whole ? s.half : j + s.lanes;
 }
 
 /* The sum over the lanes of a head, on each of them the same bits. All lanes of the warp must come here. */
-__device__ static float head_sum(float x, const struct share &own)
+__device__ static float head_sum(const struct heads &s, float x)
 {
-    for (unsigned step = own.lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, (int)step);
+    for (unsigned step = s.lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, (int)step);
     return x;
 }
 
-/* 1 / root mean square of a turned head, on each of its lanes; `there`: of those without a head nothing is read. */
-template <typename X>
-__device__ static float inverse_of(const struct op_heads &s, const struct share &own, bool there, const X *x,
-                                   const float *turns)
+/* 1 / root mean square of a turned head, on each of its lanes. */
+template <bool whole, typename X>
+__device__ static float inverse_of(const struct heads &s, unsigned first, const X *x, const float *turns)
 {
-    const size_t half = half_of(s);
     float squares = 0.0f;
-    for (size_t j = own.first; j < half && there; j += own.lanes) {
+    for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
         const struct point p = turned(s, x, turns, j);
         squares += p.a * p.a + p.b * p.b;
     }
-    return 1.0f / sqrtf(head_sum(squares, own) / (float)s.head_width + s.epsilon);
+    return 1.0f / sqrtf(head_sum(s, squares) / (float)s.head_width + s.epsilon);
 }
 
-/* The weights of a head's norm. */
-__device__ static const float *weights_of(const struct op_heads &s, const float *w, size_t h)
+template <bool whole, typename X, typename Y>
+__global__ static void heads_rows(const struct heads s, const X *x, const float *turns, const float *w, Y *y)
 {
-    return w + (unsigned)h / (unsigned)(s.heads / s.norms) * s.head_width;
-}
-
-template <typename X, typename Y>
-__global__ static void heads_rows(const struct op_heads s, unsigned log2_lanes, const X *x, const float *turns,
-                                  const float *w, Y *y)
-{
-    const struct share own = share_of(log2_lanes);
-    const size_t half = half_of(s), all = s.heads * s.head_width;
+    const unsigned lane = threadIdx.x % WARP, own = lane / s.lanes;
     for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
         const float *of_row = turns_of(s, turns, row);
-        for (size_t begin = 0; begin < s.heads; begin += WARP / own.lanes) {
-            const size_t h = begin + own.head, at = row * s.width + h * s.head_width;
-            const bool there = h < s.heads;
-            const float inverse = s.norms == 0 ? 1.0f : inverse_of(s, own, there, x + at, of_row);
-            if (!there) continue;
-            const float *of_head = s.norms == 0 ? NULL : weights_of(s, w, h);
-            for (size_t j = own.first; j < half; j += own.lanes) {
-                const struct point p = turned(s, x + at, of_row, j);
-                put(y + at + j, false, of_head == NULL ? p.a : of_head[j] * (p.a * inverse));
-                if (in_pair(s, j)) put(y + at + j + half, false, of_head == NULL ? p.b : of_head[j + half] * (p.b * inverse));
+        const X *from = x + row * s.width;
+        Y *to = y + row * s.width;
+        for (unsigned h = own; h < s.heads + own; h += s.at_once) {
+            const unsigned first = first_point(s, h);
+            const X *head = from + h * s.head_width;
+            const float inverse = s.of_norm == 0 ? 1.0f : inverse_of<whole>(s, first, head, of_row);
+            const float *of_head = s.of_norm == 0 ? NULL : weights_of(s, w, h);
+            Y *out = to + h * s.head_width;
+            for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
+                const struct point p = turned(s, head, of_row, j);
+                put(out + j, false, of_head == NULL ? p.a : of_head[j] * (p.a * inverse));
+                if (in_pair(s, j))
+                    put(out + j + s.half, false, of_head == NULL ? p.b : of_head[j + s.half] * (p.b * inverse));
             }
         }
-        for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
-            put(y + row * s.width + j, false, x[row * s.width + j]);
+        for (unsigned j = s.heads * s.head_width + lane; j < s.width; j += WARP) put(to + j, false, from[j]);
     }
 }
 
-template <typename X>
-__global__ static void heads_inverses(const struct op_heads s, unsigned log2_lanes, const X *x, const float *turns,
-                                      float *inverses)
+template <bool whole, typename X>
+__global__ static void heads_inverses(const struct heads s, const X *x, const float *turns, float *inverses)
 {
-    const struct share own = share_of(log2_lanes);
+    const unsigned own = threadIdx.x % WARP / s.lanes;
     for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
         const float *of_row = turns_of(s, turns, row);
-        for (size_t begin = 0; begin < s.heads; begin += WARP / own.lanes) {
-            const size_t h = begin + own.head;
-            const bool there = h < s.heads;
-            const float inverse = inverse_of(s, own, there, x + row * s.width + h * s.head_width, of_row);
-            if (there && own.first == 0) inverses[row * s.heads + h] = inverse;
+        const X *from = x + row * s.width;
+        for (unsigned h = own; h < s.heads + own; h += s.at_once) {
+            const unsigned first = first_point(s, h);
+            const float inverse = inverse_of<whole>(s, first, from + h * s.head_width, of_row);
+            if (first == 0) inverses[row * s.heads + h] = inverse;
         }
     }
 }
 
-/* Of a head with a norm: what its gradient has along the head itself, over all of its lanes. */
-template <typename X, typename Y>
-__device__ static float along_head(const struct op_heads &s, const struct share &own, bool there, const X *x,
-                                   const float *turns, const float *w, float inverse, const Y *dy)
+/* What a head's gradient has along the head itself, on each of its lanes. */
+template <bool whole, typename X, typename Y>
+__device__ static float along_head(const struct heads &s, unsigned first, const X *x, const float *turns, const float *w,
+                                   float inverse, const Y *dy)
 {
-    const size_t half = half_of(s);
     float along = 0.0f;
-    for (size_t j = own.first; j < half && there; j += own.lanes) {
+    for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
         const struct point p = turned(s, x, turns, j);
         along += w[j] * dy[j] * p.a;
-        if (in_pair(s, j)) along += w[j + half] * dy[j + half] * p.b;
+        if (in_pair(s, j)) along += w[j + s.half] * dy[j + s.half] * p.b;
     }
-    return head_sum(along, own) * inverse * inverse / (float)s.head_width;
+    return head_sum(s, along) * inverse * inverse / (float)s.head_width;
 }
 
 /* dx may be dy. */
-template <typename X, typename Y, typename D>
-__global__ static void heads_back(const struct op_heads s, unsigned log2_lanes, const X *x, const float *turns,
-                                  const float *w, const float *inverses, const Y *dy, D *dx, bool add)
+template <bool whole, typename X, typename Y, typename D>
+__global__ static void heads_back(const struct heads s, const X *x, const float *turns, const float *w,
+                                  const float *inverses, const Y *dy, D *dx, bool add)
 {
-    const struct share own = share_of(log2_lanes);
-    const size_t half = half_of(s), all = s.heads * s.head_width;
+    const unsigned lane = threadIdx.x % WARP, own = lane / s.lanes;
     for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
         const float *of_row = turns_of(s, turns, row);
-        for (size_t begin = 0; begin < s.heads; begin += WARP / own.lanes) {
-            const size_t h = begin + own.head, at = row * s.width + h * s.head_width;
-            const bool there = h < s.heads;
-            const float *of_head = s.norms == 0 || !there ? NULL : weights_of(s, w, h);
-            const float inverse = of_head == NULL ? 1.0f : inverses[row * s.heads + h];
-            const float along =
-                s.norms == 0 ? 0.0f : along_head(s, own, there, x + at, of_row, of_head, inverse, dy + at);
-            for (size_t j = own.first; j < half && there; j += own.lanes) {
-                struct point d = {dy[at + j], in_pair(s, j) ? (float)dy[at + j + half] : 0.0f};
-                if (of_head != NULL) {
-                    const struct point p = turned(s, x + at, of_row, j);
+        const X *from = x + row * s.width;
+        const Y *of_out = dy + row * s.width;
+        D *to = dx + row * s.width;
+        for (unsigned h = own; h < s.heads + own; h += s.at_once) {
+            const bool norms = s.of_norm > 0;
+            const unsigned first = first_point(s, h);
+            const X *head = from + h * s.head_width;
+            const Y *slope = of_out + h * s.head_width;
+            const float *of_head = norms ? weights_of(s, w, h) : NULL;
+            const float inverse = norms && h < s.heads ? inverses[row * s.heads + h] : 1.0f;
+            const float along = norms ? along_head<whole>(s, first, head, of_row, of_head, inverse, slope) : 0.0f;
+            D *out = to + h * s.head_width;
+            for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
+                struct point d = {slope[j], in_pair(s, j) ? (float)slope[j + s.half] : 0.0f};
+                if (norms) {
+                    const struct point p = turned(s, head, of_row, j);
                     d.a = inverse * (of_head[j] * d.a - p.a * along);
-                    if (in_pair(s, j)) d.b = inverse * (of_head[j + half] * d.b - p.b * along);
+                    if (in_pair(s, j)) d.b = inverse * (of_head[j + s.half] * d.b - p.b * along);
                 }
                 if (of_row != NULL) {
-                    const float c = of_row[j], sine = -of_row[j + half], a = d.a, b = d.b;
+                    const float c = of_row[j], sine = -of_row[j + s.half], a = d.a, b = d.b;
                     d.a = a * c - b * sine;
                     d.b = b * c + a * sine;
                 }
-                put(dx + at + j, add, d.a);
-                if (in_pair(s, j)) put(dx + at + j + half, add, d.b);
+                put(out + j, add, d.a);
+                if (in_pair(s, j)) put(out + j + s.half, add, d.b);
             }
         }
         if ((const void *)dx != (const void *)dy)
-            for (size_t j = all + threadIdx.x % WARP; j < s.width; j += WARP)
-                put(dx + row * s.width + j, add, dy[row * s.width + j]);
+            for (unsigned j = s.heads * s.head_width + lane; j < s.width; j += WARP) put(to + j, add, of_out[j]);
     }
 }
 
-/* log2 of the lanes that a head has. */
-static unsigned lanes_of(const struct op_heads &s)
-{
-    unsigned log2_lanes = 0;
-    while (1u << log2_lanes < WARP && (size_t)1 << log2_lanes < (s.head_width + 1) / 2) log2_lanes++;
-    return log2_lanes;
-}
-
 template <typename X, typename Y> struct heads_term { /* c: norm * head_width + number */
-    struct op_heads s;
+    struct heads s;
     const X *x;
     const float *turns;
     const Y *dy;
     const float *inverses;
     __device__ float operator()(size_t r, size_t c) const
     {
-        const size_t each = s.heads / s.norms, half = half_of(s), j = c % s.head_width;
-        const size_t begin = c / s.head_width * each;
+        const unsigned j = (unsigned)c % s.head_width, begin = (unsigned)c / s.head_width * s.of_norm;
         const float *of_row = turns_of(s, turns, r);
         float sum = 0.0f;
-        for (size_t h = begin; h < begin + each; h++) {
+        for (unsigned h = begin; h < begin + s.of_norm; h++) {
             const size_t at = r * s.width + h * s.head_width;
-            const struct point p = turned(s, x + at, of_row, j % half);
-            sum += dy[at + j] * ((j < half ? p.a : p.b) * inverses[r * s.heads + h]);
+            const struct point p = turned(s, x + at, of_row, j % s.half);
+            sum += dy[at + j] * ((j < s.half ? p.a : p.b) * inverses[r * s.heads + h]);
         }
         return sum;
     }
 };
 
+/* As the kernels see them. False, and why is in *c: rows that are too wide. */
+static bool heads_of(struct cuda *c, const struct op_heads &s, struct heads *out)
+{
+    if (s.width >> 31 != 0) {
+        if (c->failure.code == 0)
+            (void)tabft_fail(&c->failure, TABFT_INPUT,
+                             "GPU %d: heads of rows of %zu numbers: fewer than 2^31 are taken; use --device cpu", c->device,
+                             s.width);
+        return false;
+    }
+    *out = {s.rows,
+            s.tokens,
+            (unsigned)s.width,
+            (unsigned)s.heads,
+            (unsigned)s.head_width,
+            (unsigned)(s.head_width + 1) / 2,
+            s.norms == 0 ? 0 : (unsigned)(s.heads / s.norms),
+            1,
+            0,
+            s.epsilon};
+    while (out->lanes < WARP && out->lanes < out->half) out->lanes *= 2;
+    out->at_once = WARP / out->lanes;
+    return true;
+}
+
 template <typename X, typename Y> static void heads_forward_of(struct cuda *c, const struct op_call *call)
 {
-    const struct op_heads s = call->op->heads;
-    LAUNCH((heads_rows<X, Y>), grid_of(s.rows, WARPS), BLOCK, 0, c->stream, s, lanes_of(s), (const X *)call->in[0],
-           (const float *)call->in[1], (const float *)call->in[2], (Y *)call->out[0]);
+    struct heads s;
+    if (!heads_of(c, call->op->heads, &s)) return;
+    const auto kernel = s.half <= s.lanes ? heads_rows<true, X, Y> : heads_rows<false, X, Y>;
+    LAUNCH(kernel, grid_of(s.rows, WARPS), BLOCK, 0, c->stream, s, (const X *)call->in[0], (const float *)call->in[1],
+           (const float *)call->in[2], (Y *)call->out[0]);
     cuda_launched(c, "heads");
 }
 
@@ -208,23 +229,28 @@ static void heads_forward(void *state, const struct op_call *call)
 
 template <typename X, typename Y, typename D> static void heads_backward_of(struct cuda *c, const struct op_call *call)
 {
-    const struct op_heads s = call->op->heads;
+    struct heads s;
     const X *x = (const X *)call->in[0];
     const Y *dy = (const Y *)(const void *)call->d_out;
     const float *turns = (const float *)call->in[1];
     float *inverses = (float *)call->scratch;
+    if (!heads_of(c, call->op->heads, &s)) return;
+    const bool whole = s.half <= s.lanes;
     const unsigned grid = grid_of(s.rows, WARPS);
-    if (s.norms > 0) {
-        LAUNCH(heads_inverses<X>, grid, BLOCK, 0, c->stream, s, lanes_of(s), x, turns, inverses);
+    if (s.of_norm > 0) {
+        const auto kernel = whole ? heads_inverses<true, X> : heads_inverses<false, X>;
+        LAUNCH(kernel, grid, BLOCK, 0, c->stream, s, x, turns, inverses);
         cuda_launched(c, "heads' norms");
         if (call->d_in[2] != NULL)
-            sum_rows(c, heads_term<X, Y>{s, x, turns, dy, inverses}, s.rows, s.norms * s.head_width,
+            sum_rows(c, heads_term<X, Y>{s, x, turns, dy, inverses}, s.rows, s.heads / s.of_norm * s.head_width,
                      inverses + s.rows * s.heads, call->add[2], call->d_in[2]);
     }
-    LAUNCH((heads_back<X, Y, D>), grid, BLOCK, 0, c->stream, s, lanes_of(s), x, turns, (const float *)call->in[2],
-           inverses, dy, (D *)(void *)call->d_in[0], call->add[0]);
+    const auto kernel = whole ? heads_back<true, X, Y, D> : heads_back<false, X, Y, D>;
+    LAUNCH(kernel, grid, BLOCK, 0, c->stream, s, x, turns, (const float *)call->in[2], inverses, dy,
+           (D *)(void *)call->d_in[0], call->add[0]);
     cuda_launched(c, "the gradient of heads");
 }
+
 template <typename X> static void heads_backward_from(struct cuda *c, const struct op_call *call)
 {
     const struct op_bf16 b = call->op->bf16;
