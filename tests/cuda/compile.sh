@@ -4,9 +4,8 @@
 # is no GPU they say so.
 set -eu
 : "${top_srcdir:?}" "${top_builddir:?}"
-nvcc=${NVCC:-nvcc}
-command -v "$nvcc" >/dev/null || nvcc=/usr/local/cuda/bin/nvcc
-command -v "$nvcc" >/dev/null || { echo 'skipped: no nvcc (NVCC names it)'; exit 77; }
+# shellcheck source=tests/cuda/nvcc.sh
+. "$top_srcdir/tests/cuda/nvcc.sh"
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 gpus='sm_80 sm_90 sm_100'
@@ -20,7 +19,7 @@ compile() {
     *) set -- "$1" -gencode "arch=compute_80,code=[$(echo "$gpus" | tr ' ' ,)]" ;;
     esac
     "$nvcc" -std=c++17 -O3 -I "$top_srcdir/lib" -Werror all-warnings -Xptxas -v --keep --keep-dir "$work/$name.kept" \
-        -Xcompiler -fPIC,-fvisibility=hidden "$2" "$3" ${4+"$4"} -c -o "$work/$name.o" "$1" >"$work/$name.log" 2>&1 ||
+        -Xcompiler -fPIC,-fvisibility=hidden -DTABFT_CUDA_ARCHS='"tests"' "$2" "$3" ${4+"$4"} -c -o "$work/$name.o" "$1" >"$work/$name.log" 2>&1 ||
         : >"$work/$name.failed"
 }
 # The longest first, beside all others.
@@ -88,7 +87,7 @@ echo "$(wc -l <"$work/kernels") kernels are within their limits"
 TABFT_PLUGIN_PATH=$work
 export TABFT_PLUGIN_PATH
 tabft-train --version >"$work/version"
-grep -q "^  device cuda: CUDA [0-9.]*, driver .*, cuBLAS [1-9][0-9.]*, $work/tabft-device-cuda.so\$" "$work/version" ||
+grep -q "^  device cuda: CUDA [0-9.]* for tests, driver .*, cuBLAS [1-9][0-9.]*, $work/tabft-device-cuda.so\$" "$work/version" ||
     { cat -- "$work/version"; echo 'the plugin is not opened'; exit 1; }
 ! grep -q '^  GPU 0: ' "$work/version" || { echo 'there is a GPU: tests/gpu/run is for it'; exit 0; }
 model=$top_srcdir/share/models/tiny-v2_6-classifier.safetensors

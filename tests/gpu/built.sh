@@ -4,9 +4,8 @@
 set -eu
 : "${top_srcdir:?}"
 unset MAKEFLAGS MFLAGS MAKELEVEL TABFT_PLUGIN_PATH
-nvcc=${NVCC:-nvcc}
-command -v "$nvcc" >/dev/null || nvcc=/usr/local/cuda/bin/nvcc
-command -v "$nvcc" >/dev/null || { echo 'skipped: no nvcc (NVCC names it)'; exit 77; }
+# shellcheck source=tests/cuda/nvcc.sh
+. "$top_srcdir/tests/cuda/nvcc.sh"
 source=$(cd -- "$top_srcdir" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
@@ -16,6 +15,8 @@ log=$work/log
 { "$source/configure" --with-cuda NVCC="$nvcc" CUDA_ARCHS=90a && make -j "$(nproc)" && make -j "$(nproc)" gpu-tests; } >"$log" 2>&1 ||
     { tail -n 50 -- "$log"; exit 1; }
 ! bin/tabft-train --version | grep -q '^  GPU 0: ' || { echo 'there is a GPU: tests/gpu/run is for it'; exit 77; }
+bin/tabft-train --version | grep -q '^  device cuda: CUDA [0-9.]* for sm_90a, ' ||
+    { bin/tabft-train --version; echo 'the plugin does not say for what it was built'; exit 1; }
 for program in test_ops test_attention_bf16 test_networks test_networks_long; do
     [ -x "tests/gpu/$program" ] || { echo "no tests/gpu/$program"; exit 1; }
 done

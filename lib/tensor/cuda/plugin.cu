@@ -1,4 +1,4 @@
-/* The plugin's face: versions, and the one symbol that it exports. */
+/* The plugin's face: versions, and for which GPUs it was compiled (TABFT_CUDA_ARCHS), and the one symbol that it exports. */
 #define TABFT_TENSOR_ROOM
 #include <ctype.h>
 #include <stdio.h>
@@ -30,8 +30,8 @@ void cuda_versions(char *text, size_t size)
     (void)cudaRuntimeGetVersion(&runtime);
     for (int i = 0; i < 3; i++) (void)cublasGetProperty(parts[i], &blas[i]);
     driver_version(driver, sizeof driver);
-    (void)snprintf(text, size, "CUDA %d.%d, driver %s, cuBLAS %d.%d.%d", runtime / 1000, runtime % 1000 / 10, driver,
-                   blas[0], blas[1], blas[2]);
+    (void)snprintf(text, size, "CUDA %d.%d for " TABFT_CUDA_ARCHS ", driver %s, cuBLAS %d.%d.%d", runtime / 1000,
+                   runtime % 1000 / 10, driver, blas[0], blas[1], blas[2]);
 }
 
 static const struct tensor_device_plugin plugin = {TENSOR_DEVICE_ABI, CUDA_EXPECTED,     cuda_versions,
