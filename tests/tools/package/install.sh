@@ -30,6 +30,24 @@ done
 grep -q '^Usage: tabft quickstart' "$work/out" || bad 'quickstart was not found from where it lies'
 if [ -x "$home/bin/tabft-train" ]; then
     (PATH=$home/bin:$PATH "$home/bin/tabft" doctor) >"$work/out" 2>&1 || { bad "tabft doctor: status $?"; cat -- "$work/out"; }
+    # GPUs that can be used (those of the emulation), that cannot, and none. What stands for nvidia-smi says what it would.
+    mkdir -- "$work/driver"
+    printf '#!/bin/sh\necho "NVIDIA X, 81559 MiB, 580.1"\n' >"$work/driver/nvidia-smi"
+    chmod +x "$work/driver/nvidia-smi"
+    doctor_says() { # TEXT COMMAND...
+        text=$1
+        shift
+        (PATH=$home/bin:$PATH "$@" "$home/bin/tabft" doctor) >"$work/out" 2>&1 || { bad "tabft doctor: status $?"; cat -- "$work/out"; }
+        grep -q -e "$text" "$work/out" || { bad "tabft doctor: no '$text'"; cat -- "$work/out"; }
+    }
+    if [ -e "$top_builddir/tests/cuda/plugins/tabft-device-cuda.so" ]; then
+        doctor_says '^ok  GPUs  *3 can be used: --device cuda' env TABFT_PLUGIN_PATH="$top_builddir/tests/cuda/plugins" CUDA_EMULATION_DEVICES=3
+    fi
+    if ! command -v nvidia-smi >/dev/null; then
+        doctor_says '^--  GPUs  *none here' env
+        doctor_says '^no  GPUs  *tabft-train can use none: .*\(configure --with-cuda\|nvidia-smi\)' env PATH="$work/driver:$home/bin:$PATH"
+        grep -q '^--  nvidia-smi  *1 GPUs: NVIDIA X' "$work/out" || { bad 'tabft doctor does not say what nvidia-smi does'; cat -- "$work/out"; }
+    fi
     # The plugins are found from where the program lies.
     for plugin in "$home"/lib/tabft/*.so; do
         [ -e "$plugin" ] || continue
