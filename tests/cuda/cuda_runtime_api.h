@@ -79,7 +79,8 @@ EMULATION_API cudaError_t cudaGetLastError(void);
 /* ---- of the emulation itself ---- */
 
 /* Puts a task behind the others of a stream. `step` does as much as can be done without waiting and says whether that was
- * all; `end` frees the context, after the last step or when the stream goes. */
+ * all; `end` frees the context, after the last step or when the stream goes. A GPU that has failed takes none: `end` is called
+ * at once, and the error given, to cudaGetLastError too. */
 typedef int emulation_step(void *context);
 EMULATION_API cudaError_t emulation_put(cudaStream_t stream, emulation_step *step, void (*end)(void *context), void *context);
 /* Gives an error to cudaGetLastError. */

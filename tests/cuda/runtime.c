@@ -474,7 +474,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    if (state_of_gpu() != cudaSuccess) return state_of_gpu();
+    const cudaError_t state = state_of_gpu();
+    if (state != cudaSuccess) return state;
     if (event->stream == NULL) return cudaSuccess;
     if (event->due > 0) advance(event->stream, &event->due);
     return event->due == 0 ? cudaSuccess : cudaErrorNotReady;

@@ -21,10 +21,8 @@ pack y train.csv train.tbf
 set -- --model "$model" --data train.tbf --epochs 3 --estimators 4 --lr 1e-3 --seed 5 --device cuda --precision float32 --validation-split 0
 works tabft-train "$@" --out whole --threads 1
 
-# submit WHAT OPTION...: train.sbatch with these options of sbatch, to its end, into the folder "run" for the arguments of the test.
+# submit OPTION...: train.sbatch with these options of sbatch and the test's arguments, into the folder "run", to its end; $status.
 submit() {
-    what=$1
-    shift
     status=0
     # shellcheck disable=SC2086 # words
     sbatch --wait --quiet --cpus-per-task=1 --output=job.out "$@" "$job" $arguments --out run || status=$?
@@ -35,17 +33,17 @@ arguments=$*
 sbatch --quiet --nodelist=n1 --ntasks=1 --gpus=1 --output=/dev/null --wrap 'sleep 600'
 busy() { [ -n "$(squeue -h -t RUNNING -w n1 -o %i)" ]; }
 until_true 60 'the other job does not start' busy
-submit 'by node' --nodelist=n1,n2 --nodes=2 --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2
+submit --nodelist=n1,n2 --nodes=2 --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2
 scancel --user="$(id -un)"
 [ "$status" = 0 ] || { cat job.out; fail "by node: status $status"; }
 grep -q 'device: .* GPU-[-0]*1$' job.out || { cat job.out; fail "by node: rank 0 has the other job's GPU"; }
 same_run whole run 'by node'
 
-# More ranks than the job has GPUs of a node, and a job without any.
+# More ranks than the job has GPUs of a node.
 for way in '--nodes=1 --ntasks=2 --gpus-per-node=1' '--nodes=1 --ntasks=5 --gpus-per-node=4'; do
     rm -rf run
     # shellcheck disable=SC2086 # words
-    submit "$way" $way
+    submit $way
     [ "$status" = 2 ] || { cat job.out; fail "$way: status $status"; }
     grep -q 'ranks [0-9] and [0-9] have one GPU, GPU-.*; start as many ranks a node as it has GPUs' job.out ||
         { cat job.out; fail "$way: does not say so"; }
@@ -59,7 +57,7 @@ waits_for run/metrics.jsonl.partial 2
 scancel "$id"
 gone() { [ -z "$(squeue -h -j "$id" 2>/dev/null)" ]; }
 until_true 60 'a cancelled job stays' gone
-submit 'gone on with' --ntasks=3 --gpus-per-task=1
+submit --ntasks=3 --gpus-per-task=1
 [ "$status" = 0 ] || { cat job.out; fail "gone on with: status $status"; }
 grep -q 'resumes after step' job.out || { cat job.out; fail 'gone on with: starts anew'; }
 same_run whole run 'gone on with'

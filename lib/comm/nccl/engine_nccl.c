@@ -69,7 +69,7 @@ static int nccl_failed(struct nccl *n, ncclResult_t code, const char *call, char
     return own ? COMM_ENGINE_OWN : COMM_ENGINE_LOST;
 }
 
-/* In a function that has `n` and `message`: the call, or its error as the function's; TRY: a call of ours. */
+/* In a function that has `n` and `message`: the call, or its error as the function's; PART_TRY: a call of this file. */
 #define CUDA_TRY(call)                                                                                                 \
     do {                                                                                                               \
         const cudaError_t cuda_code = (call);                                                                          \
@@ -80,10 +80,10 @@ static int nccl_failed(struct nccl *n, ncclResult_t code, const char *call, char
         const ncclResult_t nccl_code = (call);                                                                         \
         if (nccl_code != ncclSuccess) return nccl_failed(n, nccl_code, #call, message);                                \
     } while (0)
-#define TRY(call)                                                                                                      \
+#define PART_TRY(call)                                                                                                 \
     do {                                                                                                               \
-        const int code_of_ours = (call);                                                                               \
-        if (code_of_ours < 0) return code_of_ours;                                                                     \
+        const int part_code = (call);                                                                                  \
+        if (part_code < 0) return part_code;                                                                           \
     } while (0)
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -266,7 +266,7 @@ static int start_broadcast_round(struct nccl *n, char message[COMM_ENGINE_MESSAG
         memcpy(n->host, s->receive + begin, bytes);
         CUDA_TRY(cudaMemcpyAsync(n->gpu, n->host, bytes, cudaMemcpyHostToDevice, n->stream));
     }
-    TRY(broadcast_pieces(n, n->gpu, bytes, s->root, message));
+    PART_TRY(broadcast_pieces(n, n->gpu, bytes, s->root, message));
     if (!gives) CUDA_TRY(cudaMemcpyAsync(n->host, n->gpu, bytes, cudaMemcpyDeviceToHost, n->stream));
     return 0;
 }
@@ -284,7 +284,7 @@ static int start_gather_round(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
         }
         at += n->sizes[r];
     }
-    TRY(gather_pieces(n, n->sizes, n->gpu, message));
+    PART_TRY(gather_pieces(n, n->sizes, n->gpu, message));
     if (at > 0) CUDA_TRY(cudaMemcpyAsync(n->host, n->gpu, at, cudaMemcpyDeviceToHost, n->stream));
     return 0;
 }
@@ -323,9 +323,9 @@ static int start_exchange_round(struct nccl *n, char message[COMM_ENGINE_MESSAGE
 static int start_round(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
 {
     const struct staged *s = &n->staged;
-    TRY(s->kind == STAGED_BROADCAST ? start_broadcast_round(n, message)
-        : s->kind == STAGED_GATHER  ? start_gather_round(n, message)
-                                    : start_exchange_round(n, message));
+    PART_TRY(s->kind == STAGED_BROADCAST ? start_broadcast_round(n, message)
+             : s->kind == STAGED_GATHER  ? start_gather_round(n, message)
+                                         : start_exchange_round(n, message));
     return mark_end(n, message);
 }
 
@@ -373,7 +373,7 @@ static int nccl_barrier(void *state, char message[COMM_ENGINE_MESSAGE])
     struct nccl *n = state;
     /* A byte from each to all. */
     for (int r = 0; r < n->place.size; r++) n->sizes[r] = 1;
-    TRY(gather_pieces(n, n->sizes, n->gpu, message));
+    PART_TRY(gather_pieces(n, n->sizes, n->gpu, message));
     return mark_end(n, message);
 }
 
@@ -383,7 +383,7 @@ static int nccl_gather_all(void *state, const size_t *bytes, void *receive, bool
     struct nccl *n = state;
     size_t most = 0;
     if (device) {
-        TRY(gather_pieces(n, bytes, receive, message));
+        PART_TRY(gather_pieces(n, bytes, receive, message));
         return mark_end(n, message);
     }
     for (int r = 0; r < n->place.size; r++)
@@ -400,7 +400,7 @@ static int nccl_exchange(void *state, const char *send, const size_t *send_bytes
     struct nccl *n = state;
     size_t most = 0;
     if (device) {
-        TRY(exchange_pieces(n, send, send_bytes, send_offset, receive, receive_bytes, receive_offset, message));
+        PART_TRY(exchange_pieces(n, send, send_bytes, send_offset, receive, receive_bytes, receive_offset, message));
         return mark_end(n, message);
     }
     for (int r = 0; r < n->place.size; r++) {
@@ -461,7 +461,7 @@ static int wait_for_end(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
     const struct timespec pause = {0, 200000};
     bool done = false, moved;
     for (;;) {
-        TRY(nccl_test(n, &done, &moved, message));
+        PART_TRY(nccl_test(n, &done, &moved, message));
         if (done) return 0;
         (void)nanosleep(&pause, NULL);
     }
@@ -477,10 +477,10 @@ static int use_all(struct nccl *n, char message[COMM_ENGINE_MESSAGE])
         n->offsets[r] = r;
     }
     CUDA_TRY(cudaMemsetAsync(n->gpu, 0, 2 * size, n->stream));
-    TRY(exchange_pieces(n, n->gpu, n->sizes, n->offsets, n->gpu + size, n->sizes, n->offsets, message));
-    TRY(mark_end(n, message));
-    TRY(wait_for_end(n, message));
-    TRY(nccl_barrier(n, message));
+    PART_TRY(exchange_pieces(n, n->gpu, n->sizes, n->offsets, n->gpu + size, n->sizes, n->offsets, message));
+    PART_TRY(mark_end(n, message));
+    PART_TRY(wait_for_end(n, message));
+    PART_TRY(nccl_barrier(n, message));
     return wait_for_end(n, message);
 }
 

@@ -343,28 +343,22 @@ __global__ static void keys_back(const struct problem p, size_t kv_heads, size_t
 
 /* ---- launches ---- */
 
-/* Whether the GPU gives a block so many bytes of shared memory. */
-static bool has_shared(struct cuda *c, const struct problem &p, size_t bytes)
+/* Warps of a block, of which each takes shared memory beside what all of them share: no more than there is room for, but one. */
+static unsigned warps_with_room(const struct cuda *c, unsigned most, size_t of_all, size_t of_warp)
 {
-    if (bytes > c->shared && c->failure.code == 0)
-        (void)tabft_fail(&c->failure, TABFT_INPUT,
-                         "GPU %d: heads of %zu numbers, %zu classes: attention takes %zu bytes of shared memory, a block has %zu "
-                         "at most; use --device cpu",
-                         c->device, p.s.width, p.n_classes, bytes, c->shared);
-    return bytes <= c->shared;
+    const size_t room = c->shared > of_all ? (c->shared - of_all) / of_warp : 0;
+    return room == 0 ? 1 : (unsigned)smaller(most, room);
 }
 
 template <int D, bool exact, bool votes> static void launch_forward(struct cuda *c, const struct problem &p)
 {
-    /* Wide heads and many votes leave room for fewer warps. */
     const size_t tiles = (votes ? 1 : 2) * (size_t)TILE * (D + 4) * sizeof(float);
     const size_t of_warp = TILE_ROWS * ((D + 4) + (votes ? 4 * p.n_classes : 0)) * sizeof(float);
-    if (!has_shared(c, p, tiles + of_warp)) return;
     const struct cut cut =
-        cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, (unsigned)smaller(MOST_WARPS, (c->shared - tiles) / of_warp));
+        cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, warps_with_room(c, MOST_WARPS, tiles, of_warp));
     const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
     const size_t shared = tiles + cut.warps * of_warp;
-    allow_shared(c, attend<D, exact, votes>, shared);
+    if (!allow_shared(c, p, attend<D, exact, votes>, shared)) return;
     LAUNCH((attend<D, exact, votes>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, cut, units);
     cuda_launched(c, "attention");
 }
@@ -376,20 +370,18 @@ template <int D, bool exact, bool votes> static void launch_backward(struct cuda
     cuda_launched(c, "attention's means");
     if (p.dq != NULL) {
         const size_t of_warp = each * TILE_ROWS * (D + 4) * sizeof(float);
-        if (!has_shared(c, p, each * tile + of_warp)) return;
-        const struct cut cut = cut_of(p.s.n_context, p.s.n_query, TILE_ROWS,
-                                      (unsigned)smaller(MOST_WARPS / 2, (c->shared - each * tile) / of_warp));
+        const struct cut cut =
+            cut_of(p.s.n_context, p.s.n_query, TILE_ROWS, warps_with_room(c, MOST_WARPS / 2, each * tile, of_warp));
         const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]);
         const size_t shared = each * tile + cut.warps * of_warp;
-        allow_shared(c, queries_back<D, exact, votes>, shared);
+        if (!allow_shared(c, p, queries_back<D, exact, votes>, shared)) return;
         LAUNCH((queries_back<D, exact, votes>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, cut, units);
         cuda_launched(c, "the gradient of queries");
     }
     const size_t kv_heads = kv_heads_of(p.s);
     const size_t units = p.s.sequences * kv_heads * blocks_of(p.s.n_keys, TILE);
     const size_t shared = 2 * each * tile + 3 * TILE * sizeof(float);
-    if (!has_shared(c, p, shared)) return;
-    allow_shared(c, keys_back<D, exact, votes>, shared);
+    if (!allow_shared(c, p, keys_back<D, exact, votes>, shared)) return;
     LAUNCH((keys_back<D, exact, votes>), grid_of(units, 1), KEY_WARPS * WARP, shared, c->stream, p, kv_heads, units);
     cuda_launched(c, "the gradient of keys and values");
 }

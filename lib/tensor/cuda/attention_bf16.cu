@@ -578,7 +578,7 @@ static void launch_rows(struct cuda *c, const struct problem &p, const struct op
     const size_t shared = buffers_of<D>(p.s.n_keys, p.s.n_keys <= TILE);
     const unsigned tile_rows = tile_rows_of(p.s.n_keys);
     const auto kernel = backward ? queries_back_bf16<D, M> : attend_bf16<D, M>;
-    allow_shared(c, kernel, shared);
+    if (!allow_shared(c, p, kernel, shared)) return;
     LAUNCH(kernel, grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut, tile_rows, units);
     cuda_launched(c, backward ? "the gradient of queries" : "attention");
 }
@@ -590,7 +590,7 @@ static void launch_keys(struct cuda *c, const struct problem &p, const struct op
     const size_t longest = p.s.n_context > p.s.n_query ? p.s.n_context : p.s.n_query;
     const bool single = longest <= TILE && r.kv_heads == p.s.heads && (p.s.n_context == 0 || p.s.n_query == 0);
     const size_t shared = sizeof(struct keys_room) + buffers_of<D>(longest, single);
-    allow_shared(c, keys_back_bf16<D, M>, shared);
+    if (!allow_shared(c, p, keys_back_bf16<D, M>, shared)) return;
     LAUNCH((keys_back_bf16<D, M>), grid_of(units, 1), cut.warps * WARP, shared, c->stream, p, r, cut,
            tile_rows_of(longest), units);
     cuda_launched(c, "the gradient of keys and values");

@@ -154,11 +154,20 @@ __device__ static inline struct unit unit_of(const struct problem &p, const stru
 void attention_bf16(struct cuda *c, struct problem p, void *scratch, bool backward);
 size_t attention_bf16_scratch(const struct op *op, bool backward);
 
-/* Shared memory beyond 48 KiB must be asked for. */
-template <typename Kernel> static inline void allow_shared(struct cuda *c, Kernel kernel, size_t bytes)
+/* Shared memory beyond 48 KiB must be asked for. False, and why is in *c: the GPU gives no block so much. */
+template <typename Kernel> static inline bool allow_shared(struct cuda *c, const struct problem &p, Kernel kernel, size_t bytes)
 {
-    cuda_check(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
-               "shared memory for attention");
+    if (bytes <= c->shared) {
+        cuda_check(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                   "shared memory for attention");
+        return true;
+    }
+    if (c->failure.code == 0)
+        (void)tabft_fail(&c->failure, TABFT_INPUT,
+                         "GPU %d: heads of %zu numbers, %zu classes: attention takes %zu bytes of shared memory, a block has %zu "
+                         "at most; use --device cpu",
+                         c->device, p.s.width, p.n_classes, bytes, c->shared);
+    return false;
 }
 
 #endif

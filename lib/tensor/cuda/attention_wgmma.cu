@@ -286,7 +286,7 @@ static void launch_rows(struct cuda *c, const struct problem &p, const struct op
     const size_t units = p.s.sequences * p.s.heads * (cut.tiles[0] + cut.tiles[1]),
                  shared = tiles_of(cut, backward ? 2 : 1);
     const auto kernel = backward ? queries_back_wgmma : attend_wgmma;
-    allow_shared(c, kernel, shared);
+    if (!allow_shared(c, p, kernel, shared)) return;
     LAUNCH(kernel, grid_of(units, 1), cut.warps * GROUP_THREADS, shared, c->stream, p, r, cut, units);
     cuda_launched(c, backward ? "the gradient of queries" : "attention");
 }
@@ -296,7 +296,7 @@ static void launch_keys(struct cuda *c, const struct problem &p, const struct op
     const struct cut cut = cut_of(p.s.n_keys, 0, GROUP_ROWS, KEY_GROUPS);
     const size_t units = p.s.sequences * r.kv_heads * cut.tiles[0],
                  shared = tiles_of(cut, 2) + sizeof(struct group_keys_room);
-    allow_shared(c, keys_back_wgmma, shared);
+    if (!allow_shared(c, p, keys_back_wgmma, shared)) return;
     LAUNCH(keys_back_wgmma, grid_of(units, 1), cut.warps * GROUP_THREADS, shared, c->stream, p, r, cut, units);
     cuda_launched(c, "the gradient of keys and values");
 }

@@ -4,10 +4,9 @@
  *   rank_program sum CHUNK THREADS SHAPE...   collectives, then a step of each SHAPE "ITEMSxPARAMETERS"; rank 0 prints
  *                                             a line each
  *   rank_program die HOW WHERE RANK TIMEOUT   RANK (-1: the last, -2: the middle) ends by HOW: kill segv abort exit0
- *                                             exit1 error stop hang gpu (the emulated one fails), WHERE: start
- *                                             (before it joins), init (joined, without
- *                                             an engine), engine (within NCCL's own start, on the emulation: it can only
- *                                             hang), open, collective, close
+ *                                             exit1 error stop hang gpu (the emulated one fails), WHERE: start (before it
+ *                                             joins), init (joined, without an engine), engine (within NCCL's own start,
+ *                                             on the emulation: it can only hang), open, collective, close
  *   rank_program differ RANK                  that rank has another value
  *   rank_program idle SECONDS                 all wait for rank 0; prints the most CPU time a waiting rank used, as a
  *                                             share of the time it waited

@@ -926,22 +926,25 @@ static void vote(const struct op *op, double *const *in, double *out)
     seen_free(p);
 }
 
+static struct trial vote_trial(size_t rows, size_t keys, size_t heads, size_t width, size_t classes)
+{
+    return (struct trial){.op = {.kind = OP_VOTE, .vote = {rows, keys, heads, width, classes}},
+                          .forward = vote,
+                          .in = {{.count = rows * heads * width},
+                                 {.count = keys * heads * width},
+                                 {.count = keys, .no_gradient = true, .n_codes = (int32_t)classes}},
+                          .out = rows * classes,
+                          .out2 = rows * heads * (2 + classes),
+                          .tolerance = 2e-5};
+}
+
 /* The last class has no votes at all. More keys and rows than a block holds, too. */
 START_TEST(votes_are_right)
     {
         const size_t sizes[][5] = {
             {1, 1, 1, 1, 2}, {5, 19, 3, 8, 4}, {13, 40, 2, 5, 70}, {101, 300, 2, 16, 12}, {130, 70, 1, 100, 60}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            const size_t rows = sizes[i][0], keys = sizes[i][1], heads = sizes[i][2], width = sizes[i][3],
-                         classes = sizes[i][4];
-            struct trial t = {.op = {.kind = OP_VOTE, .vote = {rows, keys, heads, width, classes}},
-                              .forward = vote,
-                              .in = {{.count = rows * heads * width},
-                                     {.count = keys * heads * width},
-                                     {.count = keys, .no_gradient = true, .n_codes = (int32_t)classes}},
-                              .out = rows * classes,
-                              .out2 = rows * heads * (2 + classes),
-                              .tolerance = 2e-5};
+            const struct trial t = vote_trial(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], sizes[i][4]);
             try(&t, "vote");
         }
     }
@@ -1212,23 +1215,13 @@ START_TEST(vectors_are_the_hosts)
 }
 END_TEST
 
-static struct trial wide_votes(size_t rows, size_t keys, size_t classes)
-{
-    const size_t width = 100;
-    return (struct trial){.op = {.kind = OP_VOTE, .vote = {rows, keys, 1, width, classes}},
-                          .in = {{.count = rows * width},
-                                 {.count = keys * width},
-                                 {.count = keys, .no_gradient = true, .n_codes = (int32_t)classes}},
-                          .out = rows * classes,
-                          .out2 = rows * (2 + classes)};
-}
-
 /* A block of compute capability 8.6 has 99 KiB of shared memory, one of 8.0 has 163, one of 9.0 has 227: no more is asked for,
  * and what is computed does not depend on it. */
 START_TEST(gpus_have_less_shared_memory)
 {
     static const char *const capabilities[] = {"80", "86", "90"};
-    const struct trial t = wide_votes(130, 70, 60), most = wide_votes(3, 5, 231), more = wide_votes(3, 5, 232);
+    const struct trial t = vote_trial(130, 70, 1, 100, 60), most = vote_trial(3, 5, 1, 100, 231),
+                       more = vote_trial(3, 5, 1, 100, 232);
     struct data d = make_data(&t), few = make_data(&most), other = make_data(&more);
     struct made first = {0}, m;
     for (size_t i = 0; i < 3; i++) {
