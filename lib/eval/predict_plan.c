@@ -16,7 +16,7 @@ enum {
     BLOCK_START = 256,
     BLOCK_MOST = 8192,
     RESULT_BYTES = 16 << 20, /* of logits that become results at a time */
-    PROCESS_BYTES = 3 << 20, /* program and C library, of which 2.3 MB were seen; stack */
+    PROCESS_BYTES = 9 << 19, /* program and C library, of which 2 to 3.8 MB were seen; stack */
     THREAD_BYTES = 64 << 10  /* its stack, and where it allocates */
 };
 static const size_t disk_most = (size_t)1 << 30; /* of logits that wait */

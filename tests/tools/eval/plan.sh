@@ -43,6 +43,10 @@ mv pred.tbf kept.tbf
 measure 'encoded again' "$tiny" cls-train.tbf cls-test.tbf --estimators 2 --threads 1 --block-rows 100 --memory $((kept - 1))
 awk '$1 == "kept" { exit !($2 == 0) }' plan || bad "a context is kept: $(cat plan)"
 cmp kept.tbf pred.tbf || bad 'other predictions with less memory'
+from_disk tabft-eval
+outer=$PATH PATH=$PWD/from-disk:$PATH
+measure 'program from disk' "$reference/v2_6_cls.model.safetensors" cls-train.tbf cls-test.tbf --estimators 2 --threads 1
+PATH=$outer
 measure 'threads' "$tiny" cls-train.tbf cls-test.tbf --estimators 1 --threads 4
 awk 'BEGIN {
     srand(1)

@@ -34,6 +34,11 @@ measure checkpoints --estimators 1 --validation-split 0 --recompute block --chec
 rm -r checkpoints
 measure many-threads --estimators 1 --validation-split 0 --recompute block --checkpoint-every 1 --threads 4
 
+from_disk tabft-train
+outer=$PATH PATH=$PWD/from-disk:$PATH
+measure from-disk-1 --estimators 1 --validation-split 0 --recompute block --checkpoint-every 1
+PATH=$outer
+
 # Threads and the plan: nothing is loaded and no folder is made; --plan ends with 4 where it does not fit, and names what would.
 set -- tabft-train --model "$tiny" --data rows.tbf --estimators 4 --validation-split 0 --threads 2
 works "$@" --plan >fits
