@@ -1,7 +1,7 @@
 /* How the emulation runs a block: each thread has a stack of its own and runs until it waits, then the next one does. A
  * thread that never waits runs to its end on the same stack as the one before it. Stacks are switched by a few instructions
  * of our own (x86-64): swapcontext makes system calls, and after the C library's longjmp AddressSanitizer wipes what it
- * knows of the whole stack. */
+ * knows of the whole stack. What so cannot go wrong, as threads never run beside each other, is for races.cc to find. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #define TABFT_TENSOR_ROOM
+#include "races.h"
 #include "tensor/cuda/tensor_core_internal.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -41,7 +42,8 @@ struct thread {
 };
 struct warp {
     uint32_t words[2][LANES * WORDS_MOST];
-    unsigned arrived, generation;
+    unsigned arrived, generation, barriers; /* barriers: exchanges of nothing, which order what its lanes do to memory */
+    unsigned line, barrier_line;            /* of the exchange under way, and of the block's barrier; 0: no lane is there */
 };
 
 struct copy {
@@ -80,6 +82,7 @@ static void *scheduler_fake_stack;
 static const void *main_bottom;
 static size_t main_size;
 static const std::function<void()> *body;
+static struct fiber *running; /* NULL: the scheduler does */
 static const char *kernel_name;
 static float *shared;
 static size_t shared_allowed = SHARED_COMMON;
@@ -107,6 +110,22 @@ static void die(const char *what)
 
 float *emulation_shared(void) { return shared; }
 
+/* Shared memory of a size that the kernel knows is static here, and kernels have nothing else that is. */
+extern "C" char __bss_start, _end;
+static bool is_shared(const void *at)
+{
+    const char *byte = (const char *)at;
+    return (byte >= (const char *)shared && byte < (const char *)shared + shared_size) || (byte >= &__bss_start && byte < &_end);
+}
+const struct races_now *races_thread(void)
+{
+    static struct races_now now;
+    if (running == NULL) return NULL;
+    now = {kernel_name, running->stack, running->stack + STACK, blockIdx.x, threadIdx.x, block_generation,
+           warps[threadIdx.x / LANES].barriers, is_shared};
+    return &now;
+}
+
 size_t emulation_grid_most(void) { return grid_most; }
 size_t emulation_last(void) { return last_blocks; }
 extern "C" void emulation_run_last(size_t most, size_t last)
@@ -126,34 +145,45 @@ static void wait_for(enum wait what, unsigned generation)
     ARRIVED(t->fiber->fake_stack, &main_bottom, &main_size);
 }
 
-void __syncthreads(void)
+/* `others`: where lanes of the warp wait already. */
+static void meet(unsigned *others, unsigned line)
+{
+    if (*others != 0 && *others != line) die("lanes of a warp that meet at different places of the source");
+    *others = line;
+}
+
+void __syncthreads(unsigned line)
 {
     const unsigned generation = block_generation;
+    meet(&warps[threadIdx.x / LANES].barrier_line, line);
     if (++block_arrived == n_threads) {
         block_arrived = 0;
         block_generation++;
+        for (struct warp &w : warps) w.barrier_line = 0;
         return;
     }
     wait_for(BLOCK_BARRIER, generation);
 }
 
-const uint32_t *emulation_exchange(const uint32_t *words, unsigned count)
+const uint32_t *emulation_exchange(const uint32_t *words, unsigned count, unsigned line)
 {
     struct warp *w = &warps[threadIdx.x / LANES];
     const unsigned generation = w->generation, lanes = n_threads - threadIdx.x / LANES * LANES;
     uint32_t *all = w->words[generation % 2];
     if (count > WORDS_MOST) die("too many words in an exchange");
+    meet(&w->line, line);
     if (count > 0) memcpy(all + threadIdx.x % LANES * count, words, count * sizeof *words);
     if (++w->arrived == (lanes < LANES ? lanes : LANES)) {
-        w->arrived = 0;
+        w->arrived = w->line = 0;
         w->generation++;
+        w->barriers += count == 0;
     } else {
         wait_for(WARP_EXCHANGE, generation);
     }
     return all;
 }
 
-void __syncwarp(void) { (void)emulation_exchange(NULL, 0); }
+void __syncwarp(unsigned line) { (void)emulation_exchange(NULL, 0, line); }
 
 /* A stack runs threads one after the other as long as they do not wait. */
 static void fiber_main(void)
@@ -196,7 +226,9 @@ static void resume(unsigned number)
     }
     struct fiber *f = t->fiber;
     ENTER_FIBER(&scheduler_fake_stack, *f);
+    running = f;
     emulation_switch(&scheduler, f->at);
+    running = NULL;
     ARRIVED(scheduler_fake_stack, NULL, NULL);
 }
 
@@ -209,6 +241,7 @@ static bool may_run(const struct thread *t, unsigned number)
 
 static void run_block(void)
 {
+    races_block();
     memset(warps, 0, sizeof warps);
     for (unsigned i = 0; i < n_threads; i++) threads[i] = {};
     block_arrived = block_generation = 0;
@@ -238,6 +271,7 @@ static void run_block(void)
 static void run_blocks(const char *kernel, unsigned blocks, unsigned n, size_t shared_bytes,
                        const std::function<void()> &run)
 {
+    races_launch();
     kernel_name = kernel;
     n_threads = n;
     body = &run;
@@ -306,16 +340,16 @@ uint32_t tf32_of(float x)
 }
 
 /* Those of all lanes, six words a lane: four of a, two of b. */
-static const uint32_t *exchange_operands(const uint32_t *a, const uint32_t *b)
+static const uint32_t *exchange_operands(const uint32_t *a, const uint32_t *b, unsigned line)
 {
     const uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    return emulation_exchange(words, 6);
+    return emulation_exchange(words, 6, line);
 }
 
-void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b)
+void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b, unsigned line)
 {
     const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
-    const uint32_t *all = exchange_operands(a, b);
+    const uint32_t *all = exchange_operands(a, b, line);
     for (unsigned i = 0; i < 4; i++) {
         float sum = c->x[i];
         for (unsigned k = 0; k < 8; k++) {
@@ -336,10 +370,10 @@ static uint32_t bf16_of(float x)
 }
 uint32_t bf16_pair(float first, float second) { return bf16_of(first) | bf16_of(second) << 16; }
 
-void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b)
+void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b, unsigned line)
 {
     const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
-    const uint32_t *all = exchange_operands(a, b);
+    const uint32_t *all = exchange_operands(a, b, line);
     for (unsigned i = 0; i < 4; i++) {
         float sum = c->x[i];
         for (unsigned k = 0; k < 16; k += 2) {
@@ -358,26 +392,27 @@ cudaError_t emulation_has_code(void)
 }
 
 /* The rows of four matrices, as the lanes name them. */
-static void exchange_rows(const uint16_t *row, const uint16_t **rows)
+static void exchange_rows(const uint16_t *row, const uint16_t **rows, unsigned line)
 {
     uint32_t words[sizeof row / sizeof(uint32_t)];
     if ((uintptr_t)row % 16 != 0) die("a row of a matrix that is not aligned");
     memcpy(words, &row, sizeof row);
-    const uint32_t *all = emulation_exchange(words, sizeof words / sizeof *words);
+    const uint32_t *all = emulation_exchange(words, sizeof words / sizeof *words, line);
     memcpy((void *)rows, all, LANES * sizeof *rows);
+    races_touched(row, 16, false);
 }
-void load_matrices(uint32_t *x, const uint16_t *row)
+void load_matrices(uint32_t *x, const uint16_t *row, unsigned line)
 {
     const uint16_t *rows[LANES];
     const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
-    exchange_rows(row, rows);
+    exchange_rows(row, rows, line);
     for (unsigned i = 0; i < 4; i++) memcpy(x + i, rows[8 * i + g] + 2 * t, sizeof *x);
 }
-void load_matrices_turned(uint32_t *x, const uint16_t *row)
+void load_matrices_turned(uint32_t *x, const uint16_t *row, unsigned line)
 {
     const uint16_t *rows[LANES];
     const unsigned g = threadIdx.x % LANES / 4, t = threadIdx.x % 4;
-    exchange_rows(row, rows);
+    exchange_rows(row, rows, line);
     for (unsigned i = 0; i < 4; i++) x[i] = rows[8 * i + 2 * t][g] | (uint32_t)rows[8 * i + 2 * t + 1][g] << 16;
 }
 
@@ -385,6 +420,8 @@ void copy_16(void *to, const void *from, bool there)
 {
     static const uint32_t zeros[4] = {0, 0, 0, 0};
     if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) die("a copy that is not aligned");
+    races_touched(to, 16, true);
+    if (there) races_touched(from, 16, false);
     memset(to, 0xff, 16);
     copies[threadIdx.x].push_back({to, there ? from : zeros});
 }
@@ -392,7 +429,11 @@ void copies_wait(void)
 {
     struct group_products *own = &products[threadIdx.x];
     if (copies[threadIdx.x].empty()) return;
-    for (const struct copy &c : copies[threadIdx.x]) memcpy(c.to, c.from, 16);
+    for (const struct copy &c : copies[threadIdx.x]) {
+        races_touched(c.from, 16, false);
+        races_touched(c.to, 16, true);
+        memcpy(c.to, c.from, 16);
+    }
     copies[threadIdx.x].clear();
     n_unfenced += !own->unfenced;
     own->unfenced = true;
@@ -419,9 +460,9 @@ void fence_shared(void)
 
 void begin_products(void) { products[threadIdx.x].begun = true; }
 
-/* Number k of column i that a descriptor names, of 16, or, turned, of row k; with 128-byte swizzling alone (PTX ISA, matrix
- * descriptor format, canonical layouts): bits 4 to 6 of an address are changed by bits 7 to 9. */
-static float described_number(uint64_t descriptor, bool turned, unsigned i, unsigned k)
+/* Where number k of column i is that a descriptor names, of 16, or, turned, of row k; with 128-byte swizzling alone (PTX ISA,
+ * matrix descriptor format, canonical layouts): bits 4 to 6 of an address are changed by bits 7 to 9. */
+static const char *described_place(uint64_t descriptor, bool turned, unsigned i, unsigned k)
 {
     const uint64_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
                    stride = (descriptor >> 32 & 0x3fff) << 4;
@@ -431,10 +472,24 @@ static float described_number(uint64_t descriptor, bool turned, unsigned i, unsi
     const uint64_t offset = turned ? k / 8 * stride + k % 8 * 128 + i / 64 * leading + i % 64 * 2
                                    : i / 8 * stride + i % 8 * 128 + k * 2;
     const uint64_t at = (start + offset) ^ ((start + offset) >> 7 & 7) << 4;
+    if (at < SHARED_BEGIN || at - SHARED_BEGIN + sizeof(uint16_t) > shared_size) die("a tile beyond shared memory");
+    return (const char *)shared + (at - SHARED_BEGIN);
+}
+static float described_number(uint64_t descriptor, bool turned, unsigned i, unsigned k)
+{
     uint16_t bits;
-    if (at < SHARED_BEGIN || at - SHARED_BEGIN + sizeof bits > shared_size) die("a tile beyond shared memory");
-    memcpy(&bits, (const char *)shared + (at - SHARED_BEGIN), sizeof bits);
+    memcpy(&bits, described_place(descriptor, turned, i, k), sizeof bits);
     return float_of((uint32_t)bits << 16);
+}
+
+/* What a product reads from when it is begun until it is waited for: each thread of the group has 16 bytes of both, not those
+ * that it is likely to have written itself. */
+static void touch_operands(const struct group_product &p)
+{
+    const unsigned piece = (threadIdx.x + GROUP_THREADS / 2) % GROUP_THREADS;
+    if (!p.turned) races_touched(described_place(p.a, false, piece / 2, piece % 2 * 8), 16, false);
+    races_touched(p.turned ? described_place(p.b, true, piece % 8 * 8, piece / 8)
+                           : described_place(p.b, false, piece / 2, piece % 2 * 8), 16, false);
 }
 
 static void put_product(struct group_product p)
@@ -449,6 +504,7 @@ static void put_product(struct group_product p)
         uint64_t *all = &asked[threadIdx.x / LANES];
         for (const uint64_t x : {p.a, p.b, (uint64_t)p.turned * 2 + p.add + 1}) *all = (*all ^ x) * 0x9e3779b97f4a7c15u;
     }
+    touch_operands(p);
     own->under_way.push_back(p);
 }
 
@@ -462,11 +518,11 @@ void multiply_columns(struct tile_c *c, bool add, uint64_t a, uint64_t b)
     put_product(p);
 }
 
-void multiply_rows(struct tile_c *c, const uint32_t *a, uint64_t b)
+void multiply_rows(struct tile_c *c, const uint32_t *a, uint64_t b, unsigned line)
 {
     struct group_product p = {};
     const unsigned g = threadIdx.x % LANES / 4;
-    const uint32_t *all = emulation_exchange(a, 4);
+    const uint32_t *all = emulation_exchange(a, 4, line);
     p.c = c;
     p.add = p.turned = true;
     p.b = b;
@@ -512,6 +568,7 @@ void emulation_products_wait(unsigned left)
             die("registers of products that are under way were written to");
     }
     while (!own->under_way.empty() && is_due(own->under_way.front())) {
+        touch_operands(own->under_way.front());
         make_product(own->under_way.front());
         own->under_way.erase(own->under_way.begin());
     }

@@ -63,28 +63,31 @@ static void emulation_call(const char *name, unsigned blocks, unsigned threads, 
 #define SHARED_FLOATS(name) float *const name = emulation_shared()
 
 /* ---- between threads ---- */
-void __syncthreads(void);
-void __syncwarp(void);
+/* Where in the source a warp's lanes meet, which must be the same for all of them: given by no caller. (The place in what is
+ * compiled may be two, as a compiler makes copies of a call.) */
+#define EMULATION_PLACE unsigned line = __builtin_LINE()
+void __syncthreads(EMULATION_PLACE);
+void __syncwarp(EMULATION_PLACE);
 /* Every lane of the warp brings `count` words and sees those of all, [32][count], until the warp's next exchange. */
-const uint32_t *emulation_exchange(const uint32_t *words, unsigned count);
+const uint32_t *emulation_exchange(const uint32_t *words, unsigned count, unsigned line);
 
-template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int step)
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int step, EMULATION_PLACE)
 {
     uint32_t words[sizeof(T) / 4];
     T result;
     (void)mask;
     memcpy(words, &x, sizeof x);
-    const uint32_t *all = emulation_exchange(words, sizeof(T) / 4);
+    const uint32_t *all = emulation_exchange(words, sizeof(T) / 4, line);
     memcpy(&result, all + (threadIdx.x % 32 ^ (unsigned)step) * (sizeof(T) / 4), sizeof x);
     return result;
 }
 
-static inline bool __any_sync(unsigned mask, bool x)
+static inline bool __any_sync(unsigned mask, bool x, EMULATION_PLACE)
 {
     const uint32_t word = x;
     bool any = false;
     (void)mask;
-    const uint32_t *all = emulation_exchange(&word, 1);
+    const uint32_t *all = emulation_exchange(&word, 1, line);
     for (unsigned i = 0; i < 32; i++) any |= all[i] != 0;
     return any;
 }
@@ -108,11 +111,11 @@ static inline double __dmul_rn(double a, double b) { return a * b; }
 /* ---- tensor cores: the functions of tensor_core_internal.h ---- */
 struct tile_c;
 uint32_t tf32_of(float x);
-void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b);
+void multiply_tf32(struct tile_c *c, const uint32_t *a, const uint32_t *b, EMULATION_PLACE);
 uint32_t bf16_pair(float first, float second);
-void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b);
-void load_matrices(uint32_t *x, const uint16_t *row);
-void load_matrices_turned(uint32_t *x, const uint16_t *row);
+void multiply_bf16(struct tile_c *c, const uint32_t *a, const uint32_t *b, EMULATION_PLACE);
+void load_matrices(uint32_t *x, const uint16_t *row, EMULATION_PLACE);
+void load_matrices_turned(uint32_t *x, const uint16_t *row, EMULATION_PLACE);
 /* Copies are made as late as can be: when the thread that asked for them waits; what was there before is gone at once. */
 void copy_16(void *shared, const void *from, bool there);
 void copies_wait(void);
@@ -124,7 +127,7 @@ uint32_t shared_address(const void *at);
 void fence_shared(void);
 void begin_products(void);
 void multiply_columns(struct tile_c *c, bool add, uint64_t a, uint64_t b);
-void multiply_rows(struct tile_c *c, const uint32_t *a, uint64_t b);
+void multiply_rows(struct tile_c *c, const uint32_t *a, uint64_t b, EMULATION_PLACE);
 void end_products(void);
 void emulation_products_wait(unsigned left);
 template <unsigned left> static inline void products_wait(void) { emulation_products_wait(left); }

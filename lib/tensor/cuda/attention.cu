@@ -115,10 +115,10 @@ __device__ static void count_votes(const struct problem &p, const struct tile_c 
     }
 }
 
+/* Behind the barrier of the last keys. */
 __device__ static void store_votes(const struct problem &p, const struct unit &u, unsigned warp_row, const float *factor,
                                    const float *votes)
 {
-    __syncwarp();
     for (unsigned half = 0; half < 2; half++) {
         const size_t row = lane_group() + 8 * half;
         if (warp_row + row >= u.rows) continue;
