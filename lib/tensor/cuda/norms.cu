@@ -1,5 +1,5 @@
 /* Normalisation of rows and GELU. A warp has a row, which it reads once, from memory or then from its cache; backward sums
- * the gradients of w and bias over rows while it goes through them. */
+ * the gradients of w and bias over rows while it goes through them. Rows as networks have them are kept in registers. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/device_internal.h"
 
@@ -96,6 +96,118 @@ __global__ static void norm_back(size_t rows, size_t width, float epsilon, bool 
     }
 }
 
+/* ---- rows of few fours of numbers, divided by their root mean square ----
+ * Number 4 (lane + 32 f) + i of a row is number i of its lane's four f; what is behind the width is 0. */
+
+__device__ static size_t place_of_four(unsigned f) { return 4 * (size_t)(threadIdx.x % WARP + f * WARP); }
+
+template <unsigned FOURS, typename X> __device__ static void load_row(float4 *row, const X *x, size_t width)
+{
+#pragma unroll
+    for (unsigned f = 0; f < FOURS; f++)
+        row[f] = place_of_four(f) < width ? four_at(x + place_of_four(f)) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+}
+
+/* Weights may begin anywhere. */
+template <unsigned FOURS> __device__ static void load_weights(float4 *row, const float *w, size_t width)
+{
+#pragma unroll
+    for (unsigned f = 0; f < FOURS; f++) {
+        const float *four = w + place_of_four(f);
+        row[f] = place_of_four(f) < width ? float4{four[0], four[1], four[2], four[3]} : float4{0.0f, 0.0f, 0.0f, 0.0f};
+    }
+}
+
+__device__ static float along_four(const float4 &a, const float4 &b) { return a.x * b.x + a.y * b.y + (a.z * b.z + a.w * b.w); }
+__device__ static float4 product_of_fours(const float4 &a, const float4 &b)
+{
+    return float4{a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+/* a by + b. */
+__device__ static float4 four_plus(const float4 &a, float by, const float4 &b)
+{
+    return float4{a.x * by + b.x, a.y * by + b.y, a.z * by + b.z, a.w * by + b.w};
+}
+
+template <unsigned FOURS, typename Y>
+__global__ static void rms_rows(size_t rows, size_t width, float epsilon, const float *x, const float *w, Y *y)
+{
+    const float share = 1.0f / (float)width;
+    float4 weights[FOURS];
+    load_weights<FOURS>(weights, w, width);
+    for (size_t r = thread_in_grid() / WARP; r < rows; r += threads_in_grid() / WARP) {
+        float4 row[FOURS];
+        float squares = 0.0f;
+        load_row<FOURS>(row, x + r * width, width);
+#pragma unroll
+        for (unsigned f = 0; f < FOURS; f++) squares += along_four(row[f], row[f]);
+        const float inverse = 1.0f / sqrtf(warp_sum(squares) * share + epsilon);
+#pragma unroll
+        for (unsigned f = 0; f < FOURS; f++) {
+            const float4 z = float4{row[f].x * inverse, row[f].y * inverse, row[f].z * inverse, row[f].w * inverse};
+            if (place_of_four(f) < width)
+                put_four(y + r * width + place_of_four(f), false, product_of_fours(z, weights[f]));
+        }
+    }
+}
+
+/* As norm_back. */
+template <unsigned FOURS, typename Y>
+__global__ static void rms_back(size_t rows, size_t width, float epsilon, size_t part_rows, size_t parts,
+                                const struct norm_gradients<Y> n)
+{
+    __shared__ float4 lanes[PART_LANES][WARP];
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const float share = 1.0f / (float)width;
+    float4 weights[FOURS];
+    load_weights<FOURS>(weights, n.w, width);
+    for (size_t part = blockIdx.x; part < parts; part += gridDim.x) {
+        const size_t end = (part + 1) * part_rows < rows ? (part + 1) * part_rows : rows;
+        float4 of_w[FOURS];
+#pragma unroll
+        for (unsigned f = 0; f < FOURS; f++) of_w[f] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+        for (size_t r = part * part_rows + warp; r < end; r += PART_LANES) {
+            float4 row[FOURS], d[FOURS];
+            float squares = 0.0f, along = 0.0f;
+            load_row<FOURS>(row, n.x + r * width, width);
+            load_row<FOURS>(d, n.dy + r * width, width);
+#pragma unroll
+            for (unsigned f = 0; f < FOURS; f++) {
+                squares += along_four(row[f], row[f]);
+                along += along_four(product_of_fours(weights[f], d[f]), row[f]);
+            }
+            const float inverse = 1.0f / sqrtf(warp_sum(squares) * share + epsilon);
+            const float back = -(warp_sum(along) * share) * inverse * inverse * inverse;
+#pragma unroll
+            for (unsigned f = 0; f < FOURS; f++) {
+                const float4 g = product_of_fours(weights[f], d[f]);
+                of_w[f] = four_plus(product_of_fours(d[f], row[f]), inverse, of_w[f]);
+                const float4 scaled = float4{g.x * inverse, g.y * inverse, g.z * inverse, g.w * inverse};
+                if (n.dx != NULL && place_of_four(f) < width)
+                    put_four(n.dx + r * width + place_of_four(f), n.add, four_plus(row[f], back, scaled));
+            }
+        }
+        if (n.w_parts == NULL) continue;
+#pragma unroll
+        for (unsigned f = 0; f < FOURS; f++) {
+            lanes[warp][lane] = of_w[f];
+            __syncthreads();
+            for (unsigned i = 1; warp == 0 && i < PART_LANES; i++) of_w[f] = four_plus(lanes[i][lane], 1.0f, of_w[f]);
+            if (warp == 0 && place_of_four(f) < width)
+                put_four(n.w_parts + part * width + place_of_four(f), false, of_w[f]);
+            __syncthreads(); /* lanes may be written to again */
+        }
+    }
+}
+
+/* How many fours a lane has of such a row, which lies at `a`, `b` and `c`; 0: rows are for norm_rows and norm_back. */
+static unsigned fours_of(size_t width, const void *w, const void *a, const void *b, const void *c)
+{
+    if (w == NULL || width % 4 != 0 || ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 != 0) return 0;
+    const size_t fours = blocks_of(width, 4 * WARP);
+    return fours > 4 ? 0 : fours > 2 ? 4 : (unsigned)fours;
+}
+
 struct norm_sizes {
     size_t rows, width;
     float epsilon;
@@ -108,19 +220,27 @@ static struct norm_sizes norm_of(const struct op *op)
     return norm_sizes{op->layer_norm.rows, op->layer_norm.width, op->layer_norm.epsilon, true};
 }
 
-static void norm_forward(void *state, const struct op_call *call)
+template <typename Y> static void norm_forward_of(struct cuda *c, const struct op_call *call)
 {
-    struct cuda *c = (struct cuda *)state;
     const struct norm_sizes n = norm_of(call->op);
     const float *x = (const float *)call->in[0], *w = (const float *)call->in[1],
                 *bias = n.centred ? (const float *)call->in[2] : NULL;
-    if (call->op->bf16.out)
-        LAUNCH(norm_rows<struct bf16>, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, x,
-               w, bias, (struct bf16 *)call->out[0]);
+    Y *y = (Y *)call->out[0];
+    const unsigned fours = n.centred ? 0 : fours_of(n.width, w, x, y, NULL);
+    const auto kernel = fours == 1 ? rms_rows<1, Y> : fours == 2 ? rms_rows<2, Y> : rms_rows<4, Y>;
+    if (fours > 0)
+        LAUNCH(kernel, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, x, w, y);
     else
-        LAUNCH(norm_rows<float>, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, x, w,
-               bias, (float *)call->out[0]);
+        LAUNCH(norm_rows<Y>, grid_of(n.rows, WARPS), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, x, w, bias,
+               y);
     cuda_launched(c, "a norm");
+}
+
+static void norm_forward(void *state, const struct op_call *call)
+{
+    struct cuda *c = (struct cuda *)state;
+    if (call->op->bf16.out) norm_forward_of<struct bf16>(c, call);
+    else norm_forward_of<float>(c, call);
 }
 
 /* Columns whose sums a warp keeps in registers, for narrow rows and for wide ones. */
@@ -142,7 +262,14 @@ template <typename Y> static void norm_backward_of(struct cuda *c, const struct 
     g.w_parts = call->d_in[1] == NULL ? NULL : scratch;
     g.bias_parts = wants_bias ? scratch + sum_floats(n.rows, n.width) : NULL;
     g.add = call->add[0];
-    for (size_t first = sums ? 0 : (n.width - 1) / step * step; first < n.width && parts > 0; first += step) {
+    const unsigned fours = n.centred ? 0 : fours_of(n.width, g.w, g.x, g.dy, call->d_in[0]);
+    if (fours > 0 && parts > 0) {
+        const auto rms = fours == 1 ? rms_back<1, Y> : fours == 2 ? rms_back<2, Y> : rms_back<4, Y>;
+        g.dx = call->d_in[0];
+        LAUNCH(rms, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, part_rows, parts, g);
+        cuda_launched(c, "a norm's gradient");
+    }
+    for (size_t first = sums ? 0 : (n.width - 1) / step * step; first < n.width && parts > 0 && fours == 0; first += step) {
         g.dx = first + step < n.width ? NULL : call->d_in[0];
         LAUNCH(kernel, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, part_rows, parts, first,
                g);

@@ -192,7 +192,7 @@ END_TEST
 
 START_TEST(norms_and_gelu)
     {
-        const size_t sizes[][2] = {{1, 1}, {5, 3}, {140, 32}, {3, 1100}};
+        const size_t sizes[][2] = {{1, 1}, {5, 3}, {140, 32}, {70, 192}, {9, 512}, {3, 1100}};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const size_t rows = sizes[i][0], width = sizes[i][1];
             struct trial t = {.name = "rms_norm", .op = {.kind = OP_RMS_NORM, .rms_norm = {rows, width, 1e-7f}},
