@@ -120,6 +120,7 @@ void load_matrices_turned(uint32_t *x, const uint16_t *row, EMULATION_PLACE);
 void copy_16(void *shared, const void *from, bool there);
 void copies_wait(void);
 float power_of_2(float x);
+static inline float reciprocal(float x) { return 1.0f / x; }
 /* A warpgroup's products are made when a thread waits for them: c has its numbers only then, and what was read from shared
  * memory is what is there then. What it must not do in between ends the program: touch c or a; and so does what it must do
  * before: begin products, wait for copies and fence them. */

@@ -1,7 +1,7 @@
 /* Normalisation of rows and GELU. A warp has a row, which it reads once, from memory or then from its cache; backward sums
  * the gradients of w and bias over rows while it goes through them. Rows as networks have them are kept in registers. */
 #define TABFT_TENSOR_ROOM
-#include "tensor/cuda/device_internal.h"
+#include "tensor/cuda/tensor_core_internal.h"
 
 /* A row's moments: with `centred` its mean and 1 / deviation, else 0 and 1 / root mean square. */
 struct moments {
@@ -295,35 +295,60 @@ static size_t norm_scratch(const void *state, const struct op *op)
 
 /* ---- GELU ---- */
 
-__device__ static float gelu_of(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }
+/* How much of the standard normal distribution is below x, and its density there. */
+struct normal {
+    float below, density;
+};
+template <bool exact> __device__ static struct normal normal_at(float x)
+{
+    if (exact)
+        return normal{0.5f * (1.0f + erff(x * 0.70710678118654752f)), 0.39894228040143268f * expf(-0.5f * x * x)};
+    /* To 8e-8, and to 0.2 % of the tail to -5, which bf16 has no room for (Abramowitz and Stegun, 7.1.26). */
+    const float power = power_of_2(x * x * -0.72134752044448170f), t = reciprocal(fmaf(fabsf(x), 0.23164189f, 1.0f));
+    const float polynomial =
+        t * fmaf(t, fmaf(t, fmaf(t, fmaf(t, 0.5307027145f, -0.7265760135f), 0.7107068705f), -0.142248368f), 0.127414796f);
+    const float tail = polynomial * power;
+    return normal{x < 0.0f ? tail : 1.0f - tail, 0.39894228040143268f * power};
+}
+
+template <bool exact> __device__ static float gelu_of(float x) { return x * normal_at<exact>(x).below; }
 
 /* dx, for the output's gradient d. */
-__device__ static float gelu_slope(float x, float d)
+template <bool exact> __device__ static float gelu_slope(float x, float d)
 {
-    const float inside = 0.5f * (1.0f + erff(x * 0.70710678118654752f));
-    return d * (inside + x * 0.39894228040143268f * expf(-0.5f * x * x));
+    const struct normal n = normal_at<exact>(x);
+    return d * (n.below + x * n.density);
 }
+
+/* What is kept in two bytes need not be right to four. */
+__device__ static constexpr bool is_exact(const float *x) { return (void)x, true; }
+__device__ static constexpr bool is_exact(const struct bf16 *x) { return (void)x, false; }
 
 /* Fours of numbers, then what is left of them. y may be x. */
 template <typename X, typename Y> __global__ static void gelu(size_t count, const X *x, Y *y)
 {
+    constexpr bool exact = is_exact((const Y *)nullptr);
     for (size_t i = 4 * thread_in_grid(); i + 4 <= count; i += 4 * threads_in_grid()) {
         const float4 z = four_at(x + i);
-        put_four(y + i, false, float4{gelu_of(z.x), gelu_of(z.y), gelu_of(z.z), gelu_of(z.w)});
+        put_four(y + i, false, float4{gelu_of<exact>(z.x), gelu_of<exact>(z.y), gelu_of<exact>(z.z), gelu_of<exact>(z.w)});
     }
-    for (size_t i = count / 4 * 4 + thread_in_grid(); i < count; i += threads_in_grid()) put(y + i, false, gelu_of(x[i]));
+    for (size_t i = count / 4 * 4 + thread_in_grid(); i < count; i += threads_in_grid())
+        put(y + i, false, gelu_of<exact>(x[i]));
 }
 
 /* dx may be dy. */
 template <typename X, typename Y, typename D>
 __global__ static void gelu_slopes(size_t count, const X *x, const Y *dy, bool add, D *dx)
 {
+    constexpr bool exact = is_exact((const D *)nullptr);
     for (size_t i = 4 * thread_in_grid(); i + 4 <= count; i += 4 * threads_in_grid()) {
         const float4 z = four_at(x + i), d = four_at(dy + i);
-        put_four(dx + i, add, float4{gelu_slope(z.x, d.x), gelu_slope(z.y, d.y), gelu_slope(z.z, d.z), gelu_slope(z.w, d.w)});
+        put_four(dx + i, add,
+                 float4{gelu_slope<exact>(z.x, d.x), gelu_slope<exact>(z.y, d.y), gelu_slope<exact>(z.z, d.z),
+                        gelu_slope<exact>(z.w, d.w)});
     }
     for (size_t i = count / 4 * 4 + thread_in_grid(); i < count; i += threads_in_grid())
-        put(dx + i, add, gelu_slope(x[i], dy[i]));
+        put(dx + i, add, gelu_slope<exact>(x[i], dy[i]));
 }
 
 template <typename X, typename Y> static void gelu_forward_of(struct cuda *c, const struct op_call *call)

@@ -119,6 +119,14 @@ __device__ static inline float power_of_2(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+/* 1 / x as that unit gives it, to one unit of the last place. */
+__device__ static inline float reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 #endif
 
 /* ---- a warpgroup's products (Hopper; PTX ISA, asynchronous warpgroup level matrix instructions) ----
