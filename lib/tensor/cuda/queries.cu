@@ -1,13 +1,14 @@
 /* What happens to queries and keys before they meet, and numbers turned into sines and cosines. In heads a warp has a
- * row, a lane the two numbers of a point in the plane, and as many lanes a head as it has points. */
+ * row, a lane one point in the plane or four beside each other, and as many lanes a head as it takes of these. */
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/device_internal.h"
 
 /* ---- heads ---- */
 
 /* A row's numbers are below 2^31, which heads_of sees to; its place among all may be beyond. A head's points are the numbers
- * j and j + half; of an odd width, which is never turned, the last j stands alone. `lanes`, a power of two, of a warp have a
- * head, and the warp has `at_once` heads; `whole`: a lane has one point. */
+ * j and j + half; of an odd width, which is never turned, the last j stands alone. A lane takes N of them, which lie together:
+ * 4, where heads and memory allow it (takes_fours), or 1. `lanes`, a power of two, of a warp have a head, and the warp has
+ * `at_once` heads; `whole`: a lane comes once to a head. */
 struct heads {
     size_t rows, tokens;
     unsigned width, heads, head_width, half, of_norm; /* of_norm: heads that share a row of weights; 0: no norms */
@@ -15,25 +16,86 @@ struct heads {
     float epsilon;
 };
 
-struct point {
-    float a, b;
+/* N numbers that lie together. */
+template <unsigned N> struct some {
+    float x[N];
+};
+template <typename X> __device__ static void take(struct some<1> *to, const X *from) { to->x[0] = *from; }
+template <typename X> __device__ static void take(struct some<4> *to, const X *from)
+{
+    const float4 four = four_at(from);
+    *to = some<4>{{four.x, four.y, four.z, four.w}};
+}
+template <typename Y> __device__ static void give(Y *to, bool add, const struct some<1> &x) { put(to, add, x.x[0]); }
+template <typename Y> __device__ static void give(Y *to, bool add, const struct some<4> &x)
+{
+    put_four(to, add, float4{x.x[0], x.x[1], x.x[2], x.x[3]});
+}
+
+template <unsigned N> struct points {
+    struct some<N> a, b;
 };
 
-__device__ static bool in_pair(const struct heads &s, unsigned j) { return j + s.half < s.head_width; }
-
-/* Point j of a head after the turn, 0 where there is no second number. */
-template <typename X>
-__device__ static struct point turned(const struct heads &s, const X *x, const float *turns, unsigned j)
+/* Always, but for an odd width. */
+template <unsigned N> __device__ static bool in_pair(const struct heads &s, unsigned j)
 {
-    const float a = x[j], b = in_pair(s, j) ? (float)x[j + s.half] : 0.0f;
-    if (turns == NULL) return point{a, b};
-    const float c = turns[j], sine = turns[j + s.half];
-    return point{a * c - b * sine, b * c + a * sine};
+    return N > 1 || j + s.half < s.head_width;
+}
+
+/* Points of a head from j on, 0 where there is no second number. */
+template <unsigned N, typename X> __device__ static struct points<N> points_of(const struct heads &s, const X *x, unsigned j)
+{
+    struct points<N> p = {};
+    take(&p.a, x + j);
+    if (in_pair<N>(s, j)) take(&p.b, x + j + s.half);
+    return p;
+}
+template <unsigned N, typename Y>
+__device__ static void give_points(const struct heads &s, Y *to, bool add, unsigned j, const struct points<N> &p)
+{
+    give(to + j, add, p.a);
+    if (in_pair<N>(s, j)) give(to + j + s.half, add, p.b);
+}
+
+/* Turns them, or back: `way` 1 or -1. */
+template <unsigned N>
+__device__ static void turn(const struct heads &s, struct points<N> *p, const float *turns, unsigned j, float way)
+{
+    if (turns == NULL) return;
+    const struct points<N> by = points_of<N>(s, turns, j);
+#pragma unroll
+    for (unsigned i = 0; i < N; i++) {
+        const float a = p->a.x[i], b = p->b.x[i], c = by.a.x[i], sine = way * by.b.x[i];
+        p->a.x[i] = a * c - b * sine;
+        p->b.x[i] = b * c + a * sine;
+    }
+}
+
+template <unsigned N, typename X>
+__device__ static struct points<N> turned(const struct heads &s, const X *x, const float *turns, unsigned j)
+{
+    struct points<N> p = points_of<N>(s, x, j);
+    turn(s, &p, turns, j, 1.0f);
+    return p;
+}
+
+/* Weights may begin anywhere. */
+template <unsigned N> __device__ static struct points<N> weights_at(const struct heads &s, const float *w, unsigned j)
+{
+    struct points<N> p = {};
+#pragma unroll
+    for (unsigned i = 0; i < N; i++) {
+        p.a.x[i] = w[j + i];
+        if (in_pair<N>(s, j)) p.b.x[i] = w[j + i + s.half];
+    }
+    return p;
 }
 
 __device__ static const float *turns_of(const struct heads &s, const float *turns, size_t row)
 {
-    return turns == NULL ? NULL : turns + row % s.tokens * s.head_width;
+    if (turns == NULL) return NULL;
+    const size_t token = (row | s.tokens) >> 32 == 0 ? (uint32_t)row % (uint32_t)s.tokens : row % s.tokens;
+    return turns + token * s.head_width;
 }
 __device__ static const float *weights_of(const struct heads &s, const float *w, unsigned h)
 {
@@ -41,13 +103,13 @@ __device__ static const float *weights_of(const struct heads &s, const float *w,
 }
 
 /* The points of a lane of head h: none where there is no such head. */
-__device__ static unsigned first_point(const struct heads &s, unsigned h)
+template <unsigned N> __device__ static unsigned first_point(const struct heads &s, unsigned h)
 {
-    return h < s.heads ? threadIdx.x & (s.lanes - 1) : s.half;
+    return h < s.heads ? N * (threadIdx.x & (s.lanes - 1)) : s.half;
 }
-template <bool whole> __device__ static unsigned next_point(const struct heads &s, unsigned j)
+template <unsigned N, bool whole> __device__ static unsigned next_point(const struct heads &s, unsigned j)
 {
-    return whole ? s.half : j + s.lanes;
+    return whole ? s.half : j + N * s.lanes;
 }
 
 /* The sum over the lanes of a head, on each of them the same bits. All lanes of the warp must come here. */
@@ -58,43 +120,59 @@ __device__ static float head_sum(const struct heads &s, float x)
 }
 
 /* 1 / root mean square of a turned head, on each of its lanes. */
-template <bool whole, typename X>
+template <unsigned N, bool whole, typename X>
 __device__ static float inverse_of(const struct heads &s, unsigned first, const X *x, const float *turns)
 {
     float squares = 0.0f;
-    for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
-        const struct point p = turned(s, x, turns, j);
-        squares += p.a * p.a + p.b * p.b;
+    for (unsigned j = first; j < s.half; j = next_point<N, whole>(s, j)) {
+        const struct points<N> p = turned<N>(s, x, turns, j);
+#pragma unroll
+        for (unsigned i = 0; i < N; i++) squares += p.a.x[i] * p.a.x[i] + p.b.x[i] * p.b.x[i];
     }
     return 1.0f / sqrtf(head_sum(s, squares) / (float)s.head_width + s.epsilon);
 }
 
-template <bool whole, typename X, typename Y>
+/* What of a row is behind its heads. */
+template <unsigned N, typename X, typename Y>
+__device__ static void pass_on(const struct heads &s, const X *from, Y *to, bool add)
+{
+    for (unsigned j = s.heads * s.head_width + N * (threadIdx.x % WARP); j < s.width; j += N * WARP) {
+        struct some<N> x;
+        take(&x, from + j);
+        give(to + j, add, x);
+    }
+}
+
+template <unsigned N, bool whole, typename X, typename Y>
 __global__ static void heads_rows(const struct heads s, const X *x, const float *turns, const float *w, Y *y)
 {
-    const unsigned lane = threadIdx.x % WARP, own = lane / s.lanes;
+    const unsigned own = threadIdx.x % WARP / s.lanes;
     for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
         const float *of_row = turns_of(s, turns, row);
         const X *from = x + row * s.width;
         Y *to = y + row * s.width;
         for (unsigned h = own; h < s.heads + own; h += s.at_once) {
-            const unsigned first = first_point(s, h);
+            const unsigned first = first_point<N>(s, h);
             const X *head = from + h * s.head_width;
-            const float inverse = s.of_norm == 0 ? 1.0f : inverse_of<whole>(s, first, head, of_row);
-            const float *of_head = s.of_norm == 0 ? NULL : weights_of(s, w, h);
-            Y *out = to + h * s.head_width;
-            for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
-                const struct point p = turned(s, head, of_row, j);
-                put(out + j, false, of_head == NULL ? p.a : of_head[j] * (p.a * inverse));
-                if (in_pair(s, j))
-                    put(out + j + s.half, false, of_head == NULL ? p.b : of_head[j + s.half] * (p.b * inverse));
+            const float inverse = s.of_norm == 0 ? 1.0f : inverse_of<N, whole>(s, first, head, of_row);
+            for (unsigned j = first; j < s.half; j = next_point<N, whole>(s, j)) {
+                struct points<N> p = turned<N>(s, head, of_row, j);
+                if (s.of_norm > 0) {
+                    const struct points<N> of = weights_at<N>(s, weights_of(s, w, h), j);
+#pragma unroll
+                    for (unsigned i = 0; i < N; i++) {
+                        p.a.x[i] = of.a.x[i] * (p.a.x[i] * inverse);
+                        p.b.x[i] = of.b.x[i] * (p.b.x[i] * inverse);
+                    }
+                }
+                give_points(s, to + h * s.head_width, false, j, p);
             }
         }
-        for (unsigned j = s.heads * s.head_width + lane; j < s.width; j += WARP) put(to + j, false, from[j]);
+        pass_on<N>(s, from, to, false);
     }
 }
 
-template <bool whole, typename X>
+template <unsigned N, bool whole, typename X>
 __global__ static void heads_inverses(const struct heads s, const X *x, const float *turns, float *inverses)
 {
     const unsigned own = threadIdx.x % WARP / s.lanes;
@@ -102,33 +180,33 @@ __global__ static void heads_inverses(const struct heads s, const X *x, const fl
         const float *of_row = turns_of(s, turns, row);
         const X *from = x + row * s.width;
         for (unsigned h = own; h < s.heads + own; h += s.at_once) {
-            const unsigned first = first_point(s, h);
-            const float inverse = inverse_of<whole>(s, first, from + h * s.head_width, of_row);
+            const unsigned first = first_point<N>(s, h);
+            const float inverse = inverse_of<N, whole>(s, first, from + h * s.head_width, of_row);
             if (first == 0) inverses[row * s.heads + h] = inverse;
         }
     }
 }
 
 /* What a head's gradient has along the head itself, on each of its lanes. */
-template <bool whole, typename X, typename Y>
+template <unsigned N, bool whole, typename X, typename Y>
 __device__ static float along_head(const struct heads &s, unsigned first, const X *x, const float *turns, const float *w,
                                    float inverse, const Y *dy)
 {
     float along = 0.0f;
-    for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
-        const struct point p = turned(s, x, turns, j);
-        along += w[j] * dy[j] * p.a;
-        if (in_pair(s, j)) along += w[j + s.half] * dy[j + s.half] * p.b;
+    for (unsigned j = first; j < s.half; j = next_point<N, whole>(s, j)) {
+        const struct points<N> p = turned<N>(s, x, turns, j), of = weights_at<N>(s, w, j), d = points_of<N>(s, dy, j);
+#pragma unroll
+        for (unsigned i = 0; i < N; i++) along += of.a.x[i] * d.a.x[i] * p.a.x[i] + of.b.x[i] * d.b.x[i] * p.b.x[i];
     }
     return head_sum(s, along) * inverse * inverse / (float)s.head_width;
 }
 
 /* dx may be dy. */
-template <bool whole, typename X, typename Y, typename D>
+template <unsigned N, bool whole, typename X, typename Y, typename D>
 __global__ static void heads_back(const struct heads s, const X *x, const float *turns, const float *w,
                                   const float *inverses, const Y *dy, D *dx, bool add)
 {
-    const unsigned lane = threadIdx.x % WARP, own = lane / s.lanes;
+    const unsigned own = threadIdx.x % WARP / s.lanes;
     for (size_t row = thread_in_grid() / WARP; row < s.rows; row += threads_in_grid() / WARP) {
         const float *of_row = turns_of(s, turns, row);
         const X *from = x + row * s.width;
@@ -136,31 +214,27 @@ __global__ static void heads_back(const struct heads s, const X *x, const float 
         D *to = dx + row * s.width;
         for (unsigned h = own; h < s.heads + own; h += s.at_once) {
             const bool norms = s.of_norm > 0;
-            const unsigned first = first_point(s, h);
+            const unsigned first = first_point<N>(s, h);
             const X *head = from + h * s.head_width;
             const Y *slope = of_out + h * s.head_width;
             const float *of_head = norms ? weights_of(s, w, h) : NULL;
             const float inverse = norms && h < s.heads ? inverses[row * s.heads + h] : 1.0f;
-            const float along = norms ? along_head<whole>(s, first, head, of_row, of_head, inverse, slope) : 0.0f;
-            D *out = to + h * s.head_width;
-            for (unsigned j = first; j < s.half; j = next_point<whole>(s, j)) {
-                struct point d = {slope[j], in_pair(s, j) ? (float)slope[j + s.half] : 0.0f};
+            const float along = norms ? along_head<N, whole>(s, first, head, of_row, of_head, inverse, slope) : 0.0f;
+            for (unsigned j = first; j < s.half; j = next_point<N, whole>(s, j)) {
+                struct points<N> d = points_of<N>(s, slope, j);
                 if (norms) {
-                    const struct point p = turned(s, head, of_row, j);
-                    d.a = inverse * (of_head[j] * d.a - p.a * along);
-                    if (in_pair(s, j)) d.b = inverse * (of_head[j + s.half] * d.b - p.b * along);
+                    const struct points<N> p = turned<N>(s, head, of_row, j), of = weights_at<N>(s, of_head, j);
+#pragma unroll
+                    for (unsigned i = 0; i < N; i++) {
+                        d.a.x[i] = inverse * (of.a.x[i] * d.a.x[i] - p.a.x[i] * along);
+                        d.b.x[i] = inverse * (of.b.x[i] * d.b.x[i] - p.b.x[i] * along);
+                    }
                 }
-                if (of_row != NULL) {
-                    const float c = of_row[j], sine = -of_row[j + s.half], a = d.a, b = d.b;
-                    d.a = a * c - b * sine;
-                    d.b = b * c + a * sine;
-                }
-                put(out + j, add, d.a);
-                if (in_pair(s, j)) put(out + j + s.half, add, d.b);
+                turn(s, &d, of_row, j, -1.0f);
+                give_points(s, to + h * s.head_width, add, j, d);
             }
         }
-        if ((const void *)dx != (const void *)dy)
-            for (unsigned j = s.heads * s.head_width + lane; j < s.width; j += WARP) put(to + j, add, of_out[j]);
+        if ((const void *)dx != (const void *)dy) pass_on<N>(s, of_out, to, add);
     }
 }
 
@@ -177,15 +251,23 @@ template <typename X, typename Y> struct heads_term { /* c: norm * head_width + 
         float sum = 0.0f;
         for (unsigned h = begin; h < begin + s.of_norm; h++) {
             const size_t at = r * s.width + h * s.head_width;
-            const struct point p = turned(s, x + at, of_row, j % s.half);
-            sum += dy[at + j] * ((j < s.half ? p.a : p.b) * inverses[r * s.heads + h]);
+            const struct points<1> p = turned<1>(s, x + at, of_row, j % s.half);
+            sum += dy[at + j] * ((j < s.half ? p.a : p.b).x[0] * inverses[r * s.heads + h]);
         }
         return sum;
     }
 };
 
+/* Whether heads are an even number of fours, and no more points than a warp takes at once, and all that lies at `a` to `c` can be
+ * read so. */
+static bool takes_fours(const struct op_heads &s, const void *turns, const void *a, const void *b, const void *c)
+{
+    return s.head_width % 8 == 0 && s.head_width / 8 <= WARP && s.width % 4 == 0 &&
+           ((uintptr_t)turns | (uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0;
+}
+
 /* As the kernels see them. False, and why is in *c: rows that are too wide. */
-static bool heads_of(struct cuda *c, const struct op_heads &s, struct heads *out)
+static bool heads_of(struct cuda *c, const struct op_heads &s, bool fours, struct heads *out)
 {
     if (s.width >> 31 != 0) {
         if (c->failure.code == 0)
@@ -204,7 +286,7 @@ static bool heads_of(struct cuda *c, const struct op_heads &s, struct heads *out
             1,
             0,
             s.epsilon};
-    while (out->lanes < WARP && out->lanes < out->half) out->lanes *= 2;
+    while (out->lanes < WARP && (fours ? 4 : 1) * out->lanes < out->half) out->lanes *= 2;
     out->at_once = WARP / out->lanes;
     return true;
 }
@@ -212,8 +294,11 @@ static bool heads_of(struct cuda *c, const struct op_heads &s, struct heads *out
 template <typename X, typename Y> static void heads_forward_of(struct cuda *c, const struct op_call *call)
 {
     struct heads s;
-    if (!heads_of(c, call->op->heads, &s)) return;
-    const auto kernel = s.half <= s.lanes ? heads_rows<true, X, Y> : heads_rows<false, X, Y>;
+    const bool fours = takes_fours(call->op->heads, call->in[1], call->in[0], call->out[0], NULL);
+    if (!heads_of(c, call->op->heads, fours, &s)) return;
+    const auto kernel = fours              ? heads_rows<4, true, X, Y>
+                        : s.half <= s.lanes ? heads_rows<1, true, X, Y>
+                                            : heads_rows<1, false, X, Y>;
     LAUNCH(kernel, grid_of(s.rows, WARPS), BLOCK, 0, c->stream, s, (const X *)call->in[0], (const float *)call->in[1],
            (const float *)call->in[2], (Y *)call->out[0]);
     cuda_launched(c, "heads");
@@ -234,18 +319,21 @@ template <typename X, typename Y, typename D> static void heads_backward_of(stru
     const Y *dy = (const Y *)(const void *)call->d_out;
     const float *turns = (const float *)call->in[1];
     float *inverses = (float *)call->scratch;
-    if (!heads_of(c, call->op->heads, &s)) return;
+    const bool fours = takes_fours(call->op->heads, turns, x, dy, call->d_in[0]);
+    if (!heads_of(c, call->op->heads, fours, &s)) return;
     const bool whole = s.half <= s.lanes;
     const unsigned grid = grid_of(s.rows, WARPS);
     if (s.of_norm > 0) {
-        const auto kernel = whole ? heads_inverses<true, X> : heads_inverses<false, X>;
+        const auto kernel = fours ? heads_inverses<4, true, X> : whole ? heads_inverses<1, true, X> : heads_inverses<1, false, X>;
         LAUNCH(kernel, grid, BLOCK, 0, c->stream, s, x, turns, inverses);
         cuda_launched(c, "heads' norms");
         if (call->d_in[2] != NULL)
             sum_rows(c, heads_term<X, Y>{s, x, turns, dy, inverses}, s.rows, s.heads / s.of_norm * s.head_width,
                      inverses + s.rows * s.heads, call->add[2], call->d_in[2]);
     }
-    const auto kernel = whole ? heads_back<true, X, Y, D> : heads_back<false, X, Y, D>;
+    const auto kernel = fours   ? heads_back<4, true, X, Y, D>
+                        : whole ? heads_back<1, true, X, Y, D>
+                                : heads_back<1, false, X, Y, D>;
     LAUNCH(kernel, grid, BLOCK, 0, c->stream, s, x, turns, (const float *)call->in[2], inverses, dy,
            (D *)(void *)call->d_in[0], call->add[0]);
     cuda_launched(c, "the gradient of heads");

@@ -808,9 +808,10 @@ static void modulate(const struct op *op, double *const *in, double *out)
 /* As many heads at once as a GPU's warp has room for, and one more or fewer; points that it has no room for at once. */
 static void heads_of_all_widths_are_right(void)
 {
-    const size_t sizes[][3] = {{1, 1, 1}, {1, 2, 1}, {33, 2, 3}, {5, 16, 1}, {4, 16, 2}, {3, 32, 3}, {2, 64, 1}, {3, 70, 1}};
+    const size_t sizes[][3] = {{1, 1, 1}, {1, 2, 1}, {33, 2, 3}, {5, 16, 1}, {4, 16, 2}, {3, 32, 3}, {2, 64, 1}, {3, 70, 1},
+                               {17, 16, 1}, {15, 8, 3}, {1, 256, 1}, {1, 264, 1}, {3, 24, 1}, {4, 72, 2}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const size_t n = sizes[i][0], width = sizes[i][1], norms = sizes[i][2], all = n * width + i % 3;
+        const size_t n = sizes[i][0], width = sizes[i][1], norms = sizes[i][2], all = n * width + i % 3 * (width % 8 == 0 ? 4 : 1);
         const size_t tokens = 3, rows = 11 * tokens, turns = width % 2 == 0 ? tokens * width : 0;
         const struct trial t = {
             .op = {.kind = OP_HEADS, .heads = {rows, all, tokens, n, width, norms, 1e-3f}},
