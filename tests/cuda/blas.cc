@@ -12,9 +12,14 @@
 
 /* What the backend must have said before products have the same bits run after run: no atomics, one stream, and a
  * workspace of its own. */
+struct workspace {
+    void *memory;
+    size_t bytes;
+};
 struct emulation_blas {
     cudaStream_t stream;
-    bool workspace, atomics;
+    struct workspace workspace;
+    bool atomics;
     cublasMath_t math;
 };
 
@@ -32,13 +37,13 @@ cublasStatus_t cublasDestroy(cublasHandle_t handle)
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 {
     handle->stream = stream;
-    handle->workspace = false; /* as cuBLAS does */
+    handle->workspace = {}; /* as cuBLAS does */
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes)
 {
     if (workspace == NULL || bytes == 0 || (uintptr_t)workspace % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
-    handle->workspace = true;
+    handle->workspace = {workspace, bytes};
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t mode)
@@ -138,16 +143,25 @@ static void tell(const struct product &p)
     }
 }
 
-static cublasStatus_t run(cublasHandle_t handle, const struct product &p)
+/* A product may leave anything in its workspace, from the first byte to the last. */
+static void use_workspace(const struct workspace &w)
+{
+    const size_t end = w.bytes < 4096 ? w.bytes : 4096;
+    memset(w.memory, 0xff, end);
+    memset((char *)w.memory + w.bytes - end, 0xff, end);
+}
+
+static cublasStatus_t run(cublasHandle_t handle, const struct product &p, struct workspace workspace)
 {
     if (!is_known(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!has_room(p)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!has_room(p) || !emulation_may_be_gpus(workspace.memory, workspace.bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     tell(p);
     const bool ends = emulation_last() > 0;
     const int64_t first_j = ends && p.n > LAST_COLUMNS ? p.n - LAST_COLUMNS : 0;
     const int64_t first_i = ends && p.k > LAST_TERMS ? p.k - LAST_TERMS : 0;
     const cudaError_t code = emulation_do(handle->stream, [=]() {
         const size_t m = (size_t)p.m;
+        use_workspace(workspace);
         std::vector<double> x(m * (size_t)(p.k - first_i)), sum(m);
         for (int64_t r = 0; r < p.m; r++)
             for (int64_t i = first_i; i < p.k; i++)
@@ -178,7 +192,7 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, 
 {
     const struct matrix to = {c, c_type, c_stride};
     (void)algorithm;
-    if (handle->stream == NULL || handle->atomics || !handle->workspace ||
+    if (handle->stream == NULL || handle->atomics || handle->workspace.memory == NULL ||
         (compute == CUBLAS_COMPUTE_32F_PEDANTIC) != (handle->math == CUBLAS_PEDANTIC_MATH) ||
         (a_type == CUDA_R_16BF && (handle->math & CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) == 0))
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -194,7 +208,7 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t turn_a, 
                                to,
                                to,
                                NULL,
-                               compute});
+                               compute}, handle->workspace);
 }
 
 /* ---- cuBLASLt ---- */
@@ -301,5 +315,5 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                         {c, c_is->type, c_is->stride},
                         {d, d_is->type, d_is->stride},
                         (const float *)product->bias,
-                        product->compute});
+                        product->compute}, {workspace, algo->workspace});
 }
