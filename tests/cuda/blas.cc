@@ -10,12 +10,12 @@
 #define TABFT_TENSOR_ROOM
 #include "tensor/cuda/tensor_core_internal.h"
 
-/* What the backend must have said before products have the same bits run after run: no atomics, one stream, and a
- * workspace of its own. */
 struct workspace {
     void *memory;
     size_t bytes;
 };
+/* What the backend must have said before products have the same bits run after run: no atomics, one stream, and a
+ * workspace of its own. */
 struct emulation_blas {
     cudaStream_t stream;
     struct workspace workspace;

@@ -112,7 +112,7 @@ float *emulation_shared(void) { return shared; }
 
 /* Shared memory of a size that the kernel knows is static here, and kernels have nothing else that is. */
 extern "C" char __bss_start, _end;
-static bool is_shared(const void *at)
+bool races_is_shared(const void *at)
 {
     const char *byte = (const char *)at;
     return (byte >= (const char *)shared && byte < (const char *)shared + shared_size) || (byte >= &__bss_start && byte < &_end);
@@ -122,7 +122,7 @@ const struct races_now *races_thread(void)
     static struct races_now now;
     if (running == NULL) return NULL;
     now = {kernel_name, running->stack, running->stack + STACK, blockIdx.x, threadIdx.x, block_generation,
-           warps[threadIdx.x / LANES].barriers, is_shared};
+           warps[threadIdx.x / LANES].barriers};
     return &now;
 }
 

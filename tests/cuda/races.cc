@@ -83,7 +83,7 @@ static void read_too(struct touch *read, const struct touch *now)
 {
     struct touch all = *now;
     if (read->from != 0) {
-        all.several_blocks = (uint16_t)(read->several_blocks || read->block != now->block) & 1;
+        all.several_blocks = read->several_blocks || read->block != now->block;
         if (read->block == now->block && read->barriers == now->barriers) {
             all.several_warps = read->several_warps || !same_warp(read, now);
             all.several_lanes = same_warp(read, now) && read->warp_barriers == now->warp_barriers &&
@@ -107,7 +107,7 @@ static void say_place(const char *what, const struct touch *t)
                                bool wrote, bool writes)
 {
     (void)fprintf(stderr, "CUDA emulation: %s: a race: threads that did not wait for each other touch %s memory at %#zx\n",
-                  now->kernel, now->is_shared((const void *)at) ? "shared" : "the GPU's", (size_t)at);
+                  now->kernel, races_is_shared((const void *)at) ? "shared" : "the GPU's", (size_t)at);
     say_place(wrote ? "has written" : "has read", before);
     say_place(writes ? "writes" : "reads", own);
     abort();
@@ -124,7 +124,7 @@ static void touched(const void *memory, size_t bytes, bool writes, const void *f
     own.warp_barriers = now->warp_barriers;
     own.block = (uint16_t)now->block;
     own.thread = (uint16_t)(now->thread & 0x1fff);
-    const uint64_t space = now->is_shared(memory) ? block_space : launch_space;
+    const uint64_t space = races_is_shared(memory) ? block_space : launch_space;
     for (uintptr_t at = begin / UNIT * UNIT; at < begin + bytes; at += UNIT) {
         struct cell *c = cell_of(at);
         if (c->space != space) *c = {space, {}, {}};

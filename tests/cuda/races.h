@@ -9,13 +9,14 @@
 /* The thread that runs: of blocks.cc. */
 struct races_now {
     const char *kernel;
-    const void *stack, *stack_end;              /* its own, which nobody else touches */
+    const void *stack, *stack_end; /* its own, which nobody else touches */
     unsigned block, thread;
-    unsigned barriers, warp_barriers;           /* that it has passed, of its block and of its warp (__syncwarp) */
-    bool (*is_shared)(const void *at);          /* shared memory of the block; else it is the GPU's */
+    unsigned barriers, warp_barriers; /* that it has passed, of its block and of its warp (__syncwarp) */
 };
 /* NULL: the host runs. */
 const struct races_now *races_thread(void);
+/* Shared memory of the block that runs; else it is the GPU's. */
+bool races_is_shared(const void *at);
 
 #ifdef EMULATION_WATCHES
 /* A launch and a block begin. */

@@ -554,7 +554,7 @@ template <int D> static void launch_pairs(struct cuda *c, const struct problem &
 
 static bool in_fours(const void *x, const struct op_attention_stride &s)
 {
-    return (uintptr_t)x % sizeof(float4) == 0 && s.sequence % 4 == 0 && s.token % 4 == 0 && s.column % 4 == 0;
+    return is_at_four(x) && s.sequence % 4 == 0 && s.token % 4 == 0 && s.column % 4 == 0;
 }
 static bool is_aligned(const struct problem &p)
 {

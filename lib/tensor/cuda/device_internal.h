@@ -135,7 +135,8 @@ __device__ static inline void put(struct bf16 *to, bool add, float x)
     to->bits = (uint16_t)(bf16_pair(x, 0.0f) & 0xffffu);
 }
 
-/* Four numbers that lie together, from one that is a multiple of four numbers away from aligned memory. */
+/* Four numbers that lie together, from one that is a multiple of four numbers away from memory of which is_at_four. */
+__host__ __device__ static inline bool is_at_four(const void *x) { return (uintptr_t)x % sizeof(float4) == 0; }
 __device__ static inline float4 four_at(const float *x) { return *(const float4 *)x; }
 __device__ static inline float4 four_at(const struct bf16 *x)
 {

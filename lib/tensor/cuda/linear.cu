@@ -173,7 +173,7 @@ static size_t rows_room(size_t rows, size_t each)
 
 __global__ static void round_numbers(size_t count, const float *x, struct bf16 *to)
 {
-    const size_t fours = (uintptr_t)x % sizeof(float4) == 0 ? count / 4 : 0;
+    const size_t fours = is_at_four(x) ? count / 4 : 0;
     for (size_t i = thread_in_grid(); i < fours; i += threads_in_grid()) put_four(to + 4 * i, false, four_at(x + 4 * i));
     for (size_t i = 4 * fours + thread_in_grid(); i < count; i += threads_in_grid()) put(to + i, false, x[i]);
 }

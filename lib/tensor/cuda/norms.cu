@@ -123,6 +123,7 @@ __device__ static float4 product_of_fours(const float4 &a, const float4 &b)
 {
     return float4{a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
 }
+__device__ static float4 four_times(const float4 &a, float by) { return float4{a.x * by, a.y * by, a.z * by, a.w * by}; }
 /* a by + b. */
 __device__ static float4 four_plus(const float4 &a, float by, const float4 &b)
 {
@@ -144,9 +145,8 @@ __global__ static void rms_rows(size_t rows, size_t width, float epsilon, const 
         const float inverse = 1.0f / sqrtf(warp_sum(squares) * share + epsilon);
 #pragma unroll
         for (unsigned f = 0; f < FOURS; f++) {
-            const float4 z = float4{row[f].x * inverse, row[f].y * inverse, row[f].z * inverse, row[f].w * inverse};
             if (place_of_four(f) < width)
-                put_four(y + r * width + place_of_four(f), false, product_of_fours(z, weights[f]));
+                put_four(y + r * width + place_of_four(f), false, product_of_fours(four_times(row[f], inverse), weights[f]));
         }
     }
 }
@@ -182,9 +182,8 @@ __global__ static void rms_back(size_t rows, size_t width, float epsilon, size_t
             for (unsigned f = 0; f < FOURS; f++) {
                 const float4 g = product_of_fours(weights[f], d[f]);
                 of_w[f] = four_plus(product_of_fours(d[f], row[f]), inverse, of_w[f]);
-                const float4 scaled = float4{g.x * inverse, g.y * inverse, g.z * inverse, g.w * inverse};
                 if (n.dx != NULL && place_of_four(f) < width)
-                    put_four(n.dx + r * width + place_of_four(f), n.add, four_plus(row[f], back, scaled));
+                    put_four(n.dx + r * width + place_of_four(f), n.add, four_plus(row[f], back, four_times(g, inverse)));
             }
         }
         if (n.w_parts == NULL) continue;
@@ -203,7 +202,7 @@ __global__ static void rms_back(size_t rows, size_t width, float epsilon, size_t
 /* How many fours a lane has of such a row, which lies at `a`, `b` and `c`; 0: rows are for norm_rows and norm_back. */
 static unsigned fours_of(size_t width, const void *w, const void *a, const void *b, const void *c)
 {
-    if (w == NULL || width % 4 != 0 || ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 != 0) return 0;
+    if (w == NULL || width % 4 != 0 || !is_at_four(a) || !is_at_four(b) || !is_at_four(c)) return 0;
     const size_t fours = blocks_of(width, 4 * WARP);
     return fours > 4 ? 0 : fours > 2 ? 4 : (unsigned)fours;
 }
@@ -248,32 +247,42 @@ static constexpr unsigned NARROW = 8, WIDE = 32;
 
 /* Rows so wide that not all their sums fit take a pass for each WIDE * 32 of them; the last writes dx, as that may take the
  * place of dy. */
+template <typename Y>
+static void norm_back_in_passes(struct cuda *c, const struct norm_sizes &n, size_t part_rows, size_t parts,
+                                struct norm_gradients<Y> g)
+{
+    const bool sums = g.w_parts != NULL || g.bias_parts != NULL;
+    const size_t step = WIDE * WARP;
+    const auto kernel = n.width <= NARROW * WARP ? norm_back<NARROW, Y> : norm_back<WIDE, Y>;
+    float *const dx = g.dx;
+    for (size_t first = sums ? 0 : (n.width - 1) / step * step; first < n.width; first += step) {
+        g.dx = first + step < n.width ? NULL : dx;
+        LAUNCH(kernel, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, part_rows, parts, first,
+               g);
+        cuda_launched(c, "a norm's gradient");
+    }
+}
+
 template <typename Y> static void norm_backward_of(struct cuda *c, const struct op_call *call)
 {
     const struct norm_sizes n = norm_of(call->op);
-    const bool wants_bias = n.centred && call->d_in[2] != NULL, sums = call->d_in[1] != NULL || wants_bias;
-    const size_t part_rows = sum_part_rows(n.rows), parts = blocks_of(n.rows, part_rows), step = WIDE * WARP;
-    const auto kernel = n.width <= NARROW * WARP ? norm_back<NARROW, Y> : norm_back<WIDE, Y>;
+    const size_t part_rows = sum_part_rows(n.rows), parts = blocks_of(n.rows, part_rows);
     float *const scratch = (float *)call->scratch;
     struct norm_gradients<Y> g = {};
     g.x = (const float *)call->in[0];
     g.w = (const float *)call->in[1];
     g.dy = (const Y *)(const void *)call->d_out;
     g.w_parts = call->d_in[1] == NULL ? NULL : scratch;
-    g.bias_parts = wants_bias ? scratch + sum_floats(n.rows, n.width) : NULL;
+    g.bias_parts = n.centred && call->d_in[2] != NULL ? scratch + sum_floats(n.rows, n.width) : NULL;
+    g.dx = call->d_in[0];
     g.add = call->add[0];
-    const unsigned fours = n.centred ? 0 : fours_of(n.width, g.w, g.x, g.dy, call->d_in[0]);
-    if (fours > 0 && parts > 0) {
-        const auto rms = fours == 1 ? rms_back<1, Y> : fours == 2 ? rms_back<2, Y> : rms_back<4, Y>;
-        g.dx = call->d_in[0];
+    const unsigned fours = n.centred ? 0 : fours_of(n.width, g.w, g.x, g.dy, g.dx);
+    const auto rms = fours == 1 ? rms_back<1, Y> : fours == 2 ? rms_back<2, Y> : rms_back<4, Y>;
+    if (parts > 0 && fours > 0) {
         LAUNCH(rms, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, part_rows, parts, g);
         cuda_launched(c, "a norm's gradient");
-    }
-    for (size_t first = sums ? 0 : (n.width - 1) / step * step; first < n.width && parts > 0 && fours == 0; first += step) {
-        g.dx = first + step < n.width ? NULL : call->d_in[0];
-        LAUNCH(kernel, grid_of(parts, 1), BLOCK, 0, c->stream, n.rows, n.width, n.epsilon, n.centred, part_rows, parts, first,
-               g);
-        cuda_launched(c, "a norm's gradient");
+    } else if (parts > 0) {
+        norm_back_in_passes(c, n, part_rows, parts, g);
     }
     if (g.w_parts != NULL) sum_parts_up(c, g.w_parts, parts, n.width, call->add[1], call->d_in[1]);
     if (g.bias_parts != NULL) sum_parts_up(c, g.bias_parts, parts, n.width, call->add[2], call->d_in[2]);
@@ -321,13 +330,12 @@ template <bool exact> __device__ static float gelu_slope(float x, float d)
 }
 
 /* What is kept in two bytes need not be right to four. */
-__device__ static constexpr bool is_exact(const float *x) { return (void)x, true; }
-__device__ static constexpr bool is_exact(const struct bf16 *x) { return (void)x, false; }
+template <typename Y> static constexpr bool is_exact = sizeof(Y) == sizeof(float);
 
 /* Fours of numbers, then what is left of them. y may be x. */
 template <typename X, typename Y> __global__ static void gelu(size_t count, const X *x, Y *y)
 {
-    constexpr bool exact = is_exact((const Y *)nullptr);
+    constexpr bool exact = is_exact<Y>;
     for (size_t i = 4 * thread_in_grid(); i + 4 <= count; i += 4 * threads_in_grid()) {
         const float4 z = four_at(x + i);
         put_four(y + i, false, float4{gelu_of<exact>(z.x), gelu_of<exact>(z.y), gelu_of<exact>(z.z), gelu_of<exact>(z.w)});
@@ -340,7 +348,7 @@ template <typename X, typename Y> __global__ static void gelu(size_t count, cons
 template <typename X, typename Y, typename D>
 __global__ static void gelu_slopes(size_t count, const X *x, const Y *dy, bool add, D *dx)
 {
-    constexpr bool exact = is_exact((const D *)nullptr);
+    constexpr bool exact = is_exact<D>;
     for (size_t i = 4 * thread_in_grid(); i + 4 <= count; i += 4 * threads_in_grid()) {
         const float4 z = four_at(x + i), d = four_at(dy + i);
         put_four(dx + i, add,

@@ -262,8 +262,8 @@ template <typename X, typename Y> struct heads_term { /* c: norm * head_width + 
  * read so. */
 static bool takes_fours(const struct op_heads &s, const void *turns, const void *a, const void *b, const void *c)
 {
-    return s.head_width % 8 == 0 && s.head_width / 8 <= WARP && s.width % 4 == 0 &&
-           ((uintptr_t)turns | (uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0;
+    return s.head_width % 8 == 0 && s.head_width / 8 <= WARP && s.width % 4 == 0 && is_at_four(turns) && is_at_four(a) &&
+           is_at_four(b) && is_at_four(c);
 }
 
 /* As the kernels see them. False, and why is in *c: rows that are too wide. */
